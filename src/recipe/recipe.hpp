@@ -1,0 +1,178 @@
+#pragma once
+// The one description of a model that the pipeline knows: a front, blocks of steps, a back. Plain values made
+// once from config.json and the names and shapes in the weights' headers (build_recipe); they name tensors
+// and hold no weights.
+//
+// A block's steps work on three slots of rows [tokens, hidden]: `hidden`, the residual stream that crosses
+// the block's border, and two scratch slots. A pre-norm block reads
+//     Norm(hidden -> a)  Attention(a -> a)  Add(a -> hidden)  Norm(hidden -> a)  Mlp(a -> a)  Add(a ->
+//     hidden)
+// and one with parallel branches writes its second branch to `b`.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "core/dtype.hpp"
+
+namespace diffuse {
+
+enum class Slot : std::uint8_t { hidden, a, b };
+
+// A run of matrix rows inside a tensor: row r (0 <= r < count) starts at element `first + r * row_stride`.
+struct RowRun {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  std::int64_t row_stride = 0;
+  bool operator==(const RowRun&) const = default;
+};
+
+// A matrix [rows = outputs, cols = inputs] as it lies in a tensor of the checkpoint: cut out of a fused
+// tensor, transposed, or interleaved a head. Loading lays it out contiguously; the steps never see how it was
+// stored.
+struct MatrixRef {
+  std::string tensor;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t col_stride = 1;  // elements between neighbours in a row; not 1 for a transposed tensor
+  std::vector<RowRun> runs;     // in the order of the rows; their counts add up to `rows`
+};
+
+// `count` elements of a tensor, widened to f32: a bias or a norm's weight. `runs` as above with row length 1.
+struct VectorRef {
+  std::string tensor;
+  std::int64_t count = 0;
+  std::vector<RowRun> runs;
+};
+
+struct NormSpec {
+  NormKind kind = NormKind::rms;
+  std::optional<VectorRef> weight;  // absent: ones
+  std::optional<VectorRef> bias;
+  float weight_offset = 0;  // 1 where the stored weight is a difference from one
+  float eps = 0;
+};
+
+// Rotary embedding: the angle of pair i at position p is p * frequencies[i], computed in f32 as the reference
+// does; its cosine and sine are multiplied by `attention_factor`.
+struct RopeSpec {
+  std::vector<float> frequencies;  // [pairs], scaled already (linear, llama3, yarn, …)
+  RopeStyle style = RopeStyle::half;
+  float attention_factor = 1;
+  bool operator==(const RopeSpec&) const = default;
+};
+
+struct Norm {
+  Slot in = Slot::hidden;
+  Slot out = Slot::a;
+  NormSpec norm;
+};
+
+struct Attention {
+  Slot in = Slot::a;
+  Slot out = Slot::a;
+  MatrixRef query, key, value, output;
+  std::optional<VectorRef> query_bias, key_bias, value_bias, output_bias;
+  std::optional<NormSpec> query_norm, key_norm;  // a head, before the rotation
+  bool norm_whole_row = false;                   // those norms span all heads at once
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t value_dim = 0;
+  float scale = 1;                   // of the scores
+  std::optional<std::int32_t> rope;  // index into Recipe::ropes; absent: no rotation
+  std::int64_t window = 0;           // 0: full
+  float softcap = 0;
+};
+
+struct Mlp {
+  Slot in = Slot::a;
+  Slot out = Slot::a;
+  std::optional<MatrixRef> gate;  // present: down(act(gate(x)) * up(x)), else down(act(up(x)))
+  MatrixRef up, down;
+  std::optional<VectorRef> gate_bias, up_bias, down_bias;
+  std::int64_t inner = 0;
+  Activation activation = Activation::silu;
+};
+
+struct Expert {
+  std::optional<MatrixRef> gate;
+  MatrixRef up, down;
+};
+
+struct Experts {
+  Slot in = Slot::a;
+  Slot out = Slot::a;
+  MatrixRef router;  // [experts, hidden]
+  std::vector<Expert> experts;
+  std::int64_t inner = 0;
+  std::int64_t top_k = 1;
+  RouterScore score = RouterScore::softmax;
+  bool renormalize = true;
+  float scale = 1;
+  Activation activation = Activation::silu;
+};
+
+struct Add {  // to += scale * from
+  Slot from = Slot::a;
+  Slot to = Slot::hidden;
+  float scale = 1;
+};
+
+using Step = std::variant<Norm, Attention, Mlp, Experts, Add>;
+
+struct Block {
+  std::vector<Step> steps;
+};
+
+// Token ids -> hidden.
+struct Front {
+  MatrixRef embedding;  // [vocab, hidden]
+  float scale = 1;
+  std::optional<MatrixRef> positions;  // learned table [count, hidden]
+  std::int64_t position_offset = 0;    // row of position 0 in it
+  std::optional<NormSpec> norm;
+};
+
+// Hidden -> logits.
+struct Back {
+  std::optional<NormSpec> norm;
+  MatrixRef head;  // [vocab, hidden]; the front's tensor where the two are tied
+  std::optional<VectorRef> head_bias;
+  bool tied = false;
+  float scale = 1;  // of the logits
+  float softcap = 0;
+};
+
+struct Recipe {
+  std::string shape;       // "autoregressive"
+  std::string model_type;  // config.json's, for reports only
+  std::int64_t hidden = 0;
+  std::int64_t vocab = 0;
+  std::int64_t max_positions = 0;  // longest context: prompt and answer together
+  std::vector<RopeSpec> ropes;
+  Front front;
+  std::vector<Block> blocks;
+  Back back;
+  std::vector<std::string> notes;  // what a user should know: Python ignored, keys accepted by name
+
+  std::int64_t depth() const { return static_cast<std::int64_t>(blocks.size()); }
+};
+
+// Every tensor that a block, the front or the back refers to, each once, in order of first use.
+std::vector<std::string> tensors_of(const Block& block);
+std::vector<std::string> tensors_of(const Front& front);
+std::vector<std::string> tensors_of(const Back& back);
+
+// Name and shape of a tensor as a safetensors header states them.
+struct TensorHeader {
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;
+};
+using TensorHeaders = std::map<std::string, TensorHeader>;
+
+}  // namespace diffuse
