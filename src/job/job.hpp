@@ -1,0 +1,37 @@
+#pragma once
+// A job: what is asked of a model. Values only; reading and writing them is job_file.hpp's part.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/json.hpp"
+
+namespace diffuse {
+
+struct Prompt {
+  std::string text;  // valid UTF-8: repaired when it was read
+};
+struct Messages {
+  Json value;  // a list of {role, content}, as a chat template takes it
+};
+struct Tokens {
+  std::vector<std::int32_t> ids;  // used as they are
+};
+
+struct Request {
+  std::string id;  // the user's name for it; its index in the job where none was given
+  std::variant<Prompt, Messages, Tokens> input;
+  Json generate = Json::object();  // what differs from the job's `generate`
+};
+
+struct Job {
+  std::int64_t format_version = 1;
+  std::string model;               // folder; empty: --model says it
+  Json generate = Json::object();  // defaults of every request
+  std::vector<Request> requests;
+  std::string sha256;  // of the job file's bytes; empty for a job that was never a file
+};
+
+}  // namespace diffuse

@@ -1,0 +1,65 @@
+#pragma once
+// A result: what came of a job, in job order. Values only; reading and writing them is result_file.hpp's
+// part.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/json.hpp"
+
+namespace diffuse {
+
+enum class Status : std::uint8_t {
+  done,        // answered
+  bad,         // the request cannot be answered; `message` says why; the rest of the job ran
+  unfinished,  // the job stopped first: the same command goes on
+};
+enum class Finish : std::uint8_t { none, end_of_text, stop_string, length };
+
+// A digest of the rows that left each layer, for one sample: value [layer * positions + position]. Layer 0 is
+// what left the front (the embeddings), layer i what left the i-th block, so there are depth + 1 of them. The
+// last generated token is never fed back, so positions = prompt + generated - 1 (or prompt, when nothing was
+// generated).
+struct Trace {
+  std::int64_t layers = 0;
+  std::int64_t positions = 0;
+  std::vector<std::uint64_t> digests;
+};
+
+// Log-probabilities of generated tokens: the chosen one's, and the `top` best beside it.
+struct Logprobs {
+  std::vector<float> chosen;  // [tokens]
+  std::int64_t top = 0;
+  std::vector<std::int32_t> top_ids;  // [tokens * top]
+  std::vector<float> top_values;      // [tokens * top]
+};
+
+struct Sample {
+  std::vector<std::int32_t> tokens;  // generated ids only; an end-of-text id that ended it is kept
+  std::string text;  // decoded without special tokens, cut before a stop string; empty without a tokenizer
+  Finish finish = Finish::none;
+  Logprobs logprobs;  // empty unless asked for
+  Trace trace;        // empty unless traced
+};
+
+struct RequestResult {
+  std::string id;
+  Status status = Status::unfinished;
+  std::string message;     // why it is bad; empty otherwise
+  std::uint64_t seed = 0;  // that was used
+  std::int64_t prompt_tokens = 0;
+  std::string sha256;           // over prompt and generated ids of all samples
+  double seconds = 0;           // from admission to the last token
+  std::vector<Sample> samples;  // `n` of them once done
+};
+
+struct Result {
+  std::int64_t format_version = 1;
+  std::vector<RequestResult> requests;  // in job order
+  Json timing = Json::object();         // load, prefill, decode seconds; tokens/s; bubble a rank
+  Json provenance = Json::object();     // command, versions, hosts, hashes, compute mode, SIMD target
+  Json verification = Json::object();   // what `verify` or `compare` found
+};
+
+}  // namespace diffuse
