@@ -71,6 +71,10 @@ struct HostMatrix {
   std::int64_t cols = 0;
 };
 
+// What a packed matrix is for. Compute::bf16 rounds the inputs of a matmul, and so weights of other types, to
+// bf16; a router's weights stay as stored, for it is always computed in f32.
+enum class WeightUse : std::uint8_t { matmul, router };
+
 // A weight matrix in the backend's own layout; made once at load by Backend::pack.
 class PackedMatrix {
  public:
@@ -198,7 +202,10 @@ class Backend {
   // Lays out `parts`, stacked along their rows, as one matrix. All parts have the same cols; types may
   // differ. bf16 weights keep 2 bytes an element; f16 ones are widened where the backend has no exact path
   // for them.
-  virtual std::shared_ptr<const PackedMatrix> pack(std::span<const HostMatrix> parts) = 0;
+  virtual std::shared_ptr<const PackedMatrix> pack(std::span<const HostMatrix> parts, WeightUse use) = 0;
+  std::shared_ptr<const PackedMatrix> pack(std::span<const HostMatrix> parts) {
+    return pack(parts, WeightUse::matmul);
+  }
 
   // out[i] = scale * table[ids[i]]; ids are checked by the caller. The table is packed as a matrix [vocab,
   // hidden], so that a tied head and the embedding are one copy.
@@ -235,5 +242,14 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
 // The SIMD targets of this machine, best first; the same list order on every machine, so ranks can agree on
 // the least.
 std::vector<std::string> cpu_simd_targets();
+
+struct CudaOptions {
+  int device = 0;
+  Compute compute = Compute::bf16;
+};
+// Refuses, with a sentence that says so, in a build without the CUDA backend.
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options);
+// Cards that make_cuda_backend can use here; 0 in a build without it.
+int cuda_device_count();
 
 }  // namespace diffuse

@@ -20,9 +20,15 @@ struct Tokens {
   std::vector<std::int32_t> ids;  // used as they are
 };
 
+// What its job file spoiled (messages that are no JSON, a negative token id): the request gets Status::bad
+// and `why`, the rest of the job runs. An alternative and not a flag, so that nobody runs it by oversight.
+struct Unusable {
+  std::string why;
+};
+
 struct Request {
   std::string id;  // the user's name for it; its index in the job where none was given
-  std::variant<Prompt, Messages, Tokens> input;
+  std::variant<Prompt, Messages, Tokens, Unusable> input;
   Json generate = Json::object();  // what differs from the job's `generate`
 };
 

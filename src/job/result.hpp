@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/json.hpp"
@@ -16,6 +17,32 @@ enum class Status : std::uint8_t {
   unfinished,  // the job stopped first: the same command goes on
 };
 enum class Finish : std::uint8_t { none, end_of_text, stop_string, length };
+
+constexpr std::string_view name_of(Status status) {
+  switch (status) {
+    case Status::done:
+      return "done";
+    case Status::bad:
+      return "bad";
+    case Status::unfinished:
+      return "unfinished";
+  }
+  return "?";
+}
+
+constexpr std::string_view name_of(Finish finish) {
+  switch (finish) {
+    case Finish::none:
+      return "none";
+    case Finish::end_of_text:
+      return "end_of_text";
+    case Finish::stop_string:
+      return "stop_string";
+    case Finish::length:
+      return "length";
+  }
+  return "?";
+}
 
 // A digest of the rows that left each layer, for one sample: value [layer * positions + position]. Layer 0 is
 // what left the front (the embeddings), layer i what left the i-th block, so there are depth + 1 of them. The

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "checkpoint/tensor_header.hpp"
 #include "core/dtype.hpp"
 
 namespace diffuse {
@@ -158,7 +159,8 @@ struct Recipe {
   Front front;
   std::vector<Block> blocks;
   Back back;
-  std::vector<std::string> notes;  // what a user should know: Python ignored, keys accepted by name
+  std::vector<std::string> accepted;  // config keys left unread because a user accepted them: probe first
+  std::vector<std::string> notes;     // what a user should know: Python ignored, keys accepted by name
 
   std::int64_t depth() const { return static_cast<std::int64_t>(blocks.size()); }
 };
@@ -167,12 +169,5 @@ struct Recipe {
 std::vector<std::string> tensors_of(const Block& block);
 std::vector<std::string> tensors_of(const Front& front);
 std::vector<std::string> tensors_of(const Back& back);
-
-// Name and shape of a tensor as a safetensors header states them.
-struct TensorHeader {
-  DType dtype = DType::f32;
-  std::vector<std::int64_t> shape;
-};
-using TensorHeaders = std::map<std::string, TensorHeader>;
 
 }  // namespace diffuse

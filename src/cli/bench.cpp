@@ -1,0 +1,191 @@
+// diffuse bench: how fast a model runs here, whole or split (under mpirun).
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "cli/commands.hpp"
+#include "cli/format.hpp"
+#include "cli/model.hpp"
+#include "cli/ranks.hpp"
+#include "pipeline/split_run.hpp"
+
+namespace diffuse {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct BenchFlags {
+  ComputeFlags compute;
+  std::string streams = "1,16";
+  std::int64_t prompt = 64;
+  std::int64_t new_tokens = 64;
+  std::int64_t prefill = 512;
+  std::int64_t repeat = 1;
+  bool json = false;
+};
+
+// Ids that no cache or shortcut can profit from, the same on every run.
+std::vector<Sequence> made_up(std::int64_t count, std::int64_t prompt, std::int64_t new_tokens,
+                              std::int64_t vocab) {
+  std::vector<Sequence> sequences;
+  std::uint32_t state = 12345;
+  for (std::int64_t i = 0; i < count; ++i) {
+    auto& sequence = sequences.emplace_back();
+    sequence.max_new_tokens = new_tokens;
+    sequence.sampling.request = i;
+    for (std::int64_t t = 0; t < prompt; ++t) {
+      state = state * 1664525U + 1013904223U;
+      sequence.prompt.push_back(static_cast<std::int32_t>((state >> 8) % static_cast<std::uint32_t>(vocab)));
+    }
+  }
+  return sequences;
+}
+
+struct Measured {
+  double prefill_seconds = 0;  // until every sequence had its first token
+  double decode_seconds = 0;   // the rest
+  std::uint64_t decoded = 0;   // tokens sampled in it
+  std::vector<double> busy;    // a stage
+};
+
+Measured measure(SplitRun& split, const std::vector<Sequence>& sequences, const RunOptions& options) {
+  Measured measured;
+  std::vector<std::uint8_t> begun(sequences.size(), 0);
+  std::size_t waiting = sequences.size();
+  const auto start = Clock::now();
+  auto all_begun = start;
+  const auto report = split.run(sequences, options,
+                                {.on_token =
+                                     [&](std::size_t sequence, const SampledToken&) {
+                                       if (waiting == 0) ++measured.decoded;
+                                       if (begun[sequence] == 0) {
+                                         begun[sequence] = 1;
+                                         if (--waiting == 0) all_begun = Clock::now();
+                                       }
+                                       return false;
+                                     },
+                                 .on_done = [](std::size_t, std::vector<std::uint64_t>, std::int64_t) {},
+                                 .stop = {},
+                                 .progress = {}});
+  const auto end = Clock::now();
+  measured.prefill_seconds = std::chrono::duration<double>(all_begun - start).count();
+  measured.decode_seconds = std::chrono::duration<double>(end - all_begun).count();
+  const double wall = std::chrono::duration<double>(end - start).count();
+  for (const auto& stage : report.stages)
+    measured.busy.push_back(static_cast<double>(stage.busy_ns) * 1e-9 / wall);
+  return measured;
+}
+
+// The best of `repeat` runs: the machine's noise only ever adds.
+class Bench {
+ public:
+  Bench(const BenchFlags& flags, Ranks& ranks) : flags_(flags), ranks_(ranks) {}
+
+  int run() {
+    const auto model = open_model(flags_.compute.model, flags_.compute.load_mode(), flags_.compute.accept);
+    const auto plan =
+        make_plan(model.recipe, model.checkpoint.headers(), ranks_.size(), flags_.compute.slices);
+    const auto backend = make_backend(flags_.compute, ranks_);
+    SplitRun split(model.recipe, model.checkpoint, plan, ranks_.transport(), *backend, ranks_.log());
+    const auto streams = parse_list(flags_.streams, 1, "--streams");
+    const auto runs =
+        flags_.repeat * static_cast<std::int64_t>(streams.size() + (flags_.prefill > 0 ? 1 : 0));
+    if (!ranks_.root()) {
+      for (std::int64_t i = 0; i < runs; ++i) split.follow();
+      return 0;
+    }
+    RunOptions options{.chunk = flags_.compute.chunk,
+                       .max_group = flags_.compute.group,
+                       .groups = flags_.compute.groups,
+                       .kv_pages = kv_budget(model.recipe, plan, *backend, kv_bytes(flags_.compute, ranks_)),
+                       .trace = false,
+                       .flip = {}};
+    report_load(split, plan, *backend);
+    if (flags_.prefill > 0) {
+      double best = 0;
+      for (std::int64_t i = 0; i < flags_.repeat; ++i) {
+        const auto measured = measure(split, made_up(1, flags_.prefill, 1, model.recipe.vocab), options);
+        best = std::max(best, static_cast<double>(flags_.prefill) / measured.prefill_seconds);
+      }
+      row("prefill, " + std::to_string(flags_.prefill) + " tokens", best, {});
+    }
+    for (const auto count : streams) {
+      double best = 0;
+      std::vector<double> busy;
+      for (std::int64_t i = 0; i < flags_.repeat; ++i) {
+        const auto measured =
+            measure(split, made_up(count, flags_.prompt, flags_.new_tokens, model.recipe.vocab), options);
+        const double rate = static_cast<double>(measured.decoded) / measured.decode_seconds;
+        if (rate > best) {
+          best = rate;
+          busy = measured.busy;
+        }
+      }
+      row("decode, " + std::to_string(count) + (count == 1 ? " stream" : " streams"), best, busy);
+    }
+    if (flags_.json) std::printf("%s\n", json_.dump(2).c_str());
+    return 0;
+  }
+
+ private:
+  void report_load(const SplitRun& split, const Plan& plan, const Backend& backend) {
+    std::uint64_t bytes = 0;
+    double seconds = 0;
+    for (const auto& load : split.loads()) {
+      bytes += load.bytes_read;
+      seconds = std::max(seconds, load.seconds);
+    }
+    json_ = {{"ranks", ranks_.size()},   {"threads", flags_.compute.threads},
+             {"slices", plan.slices()},  {"compute", backend.compute() == Compute::bf16 ? "bf16" : "f32"},
+             {"simd", backend.target()}, {"load_seconds", seconds},
+             {"bytes_read", bytes},      {"figures", Json::array()}};
+    if (flags_.json) return;
+    std::printf("%d ranks x %d threads, %s, %s, slices %s\n", ranks_.size(), flags_.compute.threads,
+                backend.compute() == Compute::bf16 ? "bf16" : "f32", backend.target().c_str(),
+                plan.slices().c_str());
+    std::printf("load  %s in %s s\n", human_bytes(bytes).c_str(), fixed(seconds, 2).c_str());
+  }
+
+  void row(const std::string& what, double tokens_per_second, const std::vector<double>& busy) {
+    json_["figures"].push_back({{"what", what}, {"tokens_per_second", tokens_per_second}, {"busy", busy}});
+    if (flags_.json) return;
+    std::printf("%-24s %9s tokens/s", what.c_str(), fixed(tokens_per_second, 1).c_str());
+    if (busy.size() > 1) {
+      std::printf("  stages");
+      for (const auto share : busy) std::printf(" %s%%", fixed(100 * share, 0).c_str());
+      std::printf(" busy");
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+
+  BenchFlags flags_;
+  Ranks& ranks_;
+  Json json_;
+};
+
+}  // namespace
+
+void add_bench(CLI::App& app, ChosenCommand& chosen) {
+  auto flags = std::make_shared<BenchFlags>();
+  auto* command = app.add_subcommand("bench", "Measure load, prefill and decode; under mpirun, of the split");
+  command->add_option("folder", flags->compute.model, "Model folder")->required();
+  flags->compute.add_to(*command);
+  command->remove_option(command->get_option("--model"));
+  command->add_option("--streams", flags->streams, "Requests at once, e.g. 1,16");
+  command->add_option("--prompt", flags->prompt, "Tokens of each prompt")->check(CLI::Range(1, 1 << 20));
+  command->add_option("--new-tokens", flags->new_tokens, "Tokens decoded of each")
+      ->check(CLI::Range(2, 1 << 20));
+  command->add_option("--prefill", flags->prefill, "Tokens of the prefill measurement; 0: none")
+      ->check(CLI::Range(0, 1 << 20));
+  command->add_option("--repeat", flags->repeat, "Runs of each; the best counts")->check(CLI::Range(1, 1000));
+  command->add_flag("--json", flags->json, "For programs");
+  command->callback([flags, &chosen] {
+    chosen = [flags] {
+      return with_ranks(flags->compute.timeout, [&](Ranks& ranks) { return Bench(*flags, ranks).run(); });
+    };
+  });
+}
+
+}  // namespace diffuse

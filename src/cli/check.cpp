@@ -1,0 +1,93 @@
+// diffuse check: can this model be split, and can this build run it.
+
+#include <cstdio>
+
+#include "cli/commands.hpp"
+#include "cli/format.hpp"
+#include "cli/model.hpp"
+#include "cli/probe.hpp"
+#include "core/error.hpp"
+
+namespace diffuse {
+namespace {
+
+struct CheckFlags {
+  std::string model;
+  bool json = false;
+  bool probe = false;
+  std::vector<std::string> accept;
+};
+
+std::string media_of(const Media& media) {
+  std::string text;
+  const auto add = [&](bool reads, const char* name) {
+    if (reads) text += (text.empty() ? "" : ", ") + std::string(name);
+  };
+  add(media.image, "image");
+  add(media.video, "video");
+  add(media.audio, "audio");
+  return text.empty() ? "text only" : text;
+}
+
+void print_facts(const Examination& examination) {
+  const auto& verdict = examination.verdict;
+  const auto line = [](const char* name, const std::string& value) {
+    std::printf("%-16s %s\n", name, value.c_str());
+  };
+  line("verdict", std::string(to_string(verdict.verdict)));
+  line("reason", verdict.reason);
+  if (verdict.shape) line("shape", std::string(to_string(*verdict.shape)));
+  if (verdict.depth) line("depth", std::to_string(*verdict.depth) + "  (" + verdict.depth_at + ")");
+  for (const auto& [name, count] : verdict.stacks) line("  of them", std::to_string(count) + " " + name);
+  line("generates", verdict.generates ? "yes" : "no");
+  line("reads", media_of(verdict.media));
+  line("reads encoder", verdict.reads_encoder ? "yes" : "no");
+  line("recurrent", verdict.recurrent ? "yes" : "no");
+  if (!examination.weights) {
+    line("this build", "no weights at hand: not judged");
+  } else if (examination.recipe) {
+    line("this build", "can run it");
+    for (const auto& note : examination.recipe->notes) line("note", note);
+  } else {
+    line("this build", "cannot run it: " + examination.missing);
+  }
+}
+
+int check(const CheckFlags& flags) {
+  const auto examination = examine(flags.model, flags.accept);
+  const bool can_run = examination.recipe.has_value();
+  Json json = to_json(examination.verdict);
+  if (examination.weights) {
+    json["can_run"] = can_run;
+    json["missing"] = examination.missing.empty() ? Json() : Json(examination.missing);
+    if (can_run) json["notes"] = examination.recipe->notes;
+  }
+  if (!flags.json) print_facts(examination);
+  const bool fine = examination.verdict.verdict == Outcome::runs && (can_run || !examination.weights);
+  if (fine && (flags.probe || !flags.accept.empty())) {
+    if (!examination.weights)
+      throw_missing("--probe runs the model, but '" + flags.model + "' has no weights");
+    const auto found = probe(flags.model, flags.accept);
+    json["probe"] = to_json(found);
+    if (!flags.json) std::printf("%-16s %s\n", "probe", describe(found).c_str());
+  }
+  if (flags.json) std::printf("%s\n", json.dump(2).c_str());
+  return static_cast<int>(fine ? ExitCode::done : ExitCode::refused);
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, ChosenCommand& chosen) {
+  auto flags = std::make_shared<CheckFlags>();
+  auto* command =
+      app.add_subcommand("check", "Say whether a model can be split, and whether this build runs it");
+  command->add_option("model", flags->model, "Model folder, or a config.json")->required();
+  command->add_flag("--json", flags->json, "For programs");
+  command->add_flag("--probe", flags->probe,
+                    "Run a page of plain English through it: a wrong recipe shows in the perplexity");
+  command->add_option("--accept", flags->accept,
+                      "Accept a config key that this build does not know; the probe is run");
+  command->callback([flags, &chosen] { chosen = [flags] { return check(*flags); }; });
+}
+
+}  // namespace diffuse

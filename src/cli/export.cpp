@@ -1,0 +1,32 @@
+// diffuse export: a result as plain files.
+
+#include <cstdio>
+
+#include "cli/commands.hpp"
+#include "job/export.hpp"
+#include "job/result_file.hpp"
+
+namespace diffuse {
+
+void add_export(CLI::App& app, ChosenCommand& chosen) {
+  struct Flags {
+    std::string result;
+    std::string folder;
+  };
+  auto flags = std::make_shared<Flags>();
+  auto* command = app.add_subcommand("export", "Write a result as text files and tables");
+  command->add_option("result", flags->result, "Result file")->required();
+  command->add_option("folder", flags->folder, "Folder, made where missing")->required();
+  command->callback([flags, &chosen] {
+    chosen = [flags] {
+      const auto written = export_result(read_result(flags->result), flags->folder);
+      std::printf("%llu texts in %s", static_cast<unsigned long long>(written.texts), flags->folder.c_str());
+      if (written.unfinished > 0)
+        std::printf(", %llu requests have none", static_cast<unsigned long long>(written.unfinished));
+      std::printf("\n");
+      return 0;
+    };
+  });
+}
+
+}  // namespace diffuse

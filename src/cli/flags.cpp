@@ -1,0 +1,72 @@
+#include "cli/flags.hpp"
+
+#include <charconv>
+
+#include "core/error.hpp"
+#include "core/size.hpp"
+
+namespace diffuse {
+
+void ComputeFlags::add_to(CLI::App& command) {
+  command.add_option("--model", model, "Model folder; instead of the job's");
+  command.add_option("--threads", threads, "Threads a rank (default: its share of the cores)")
+      ->check(CLI::Range(1, 1024));
+  command
+      .add_option("--compute", compute,
+                  "f32 (default): activations in f32; bf16: matmul inputs and the cache in bf16")
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  command.add_option("--device", device, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  command.add_option("--simd", simd, "SIMD target, e.g. avx2 (default: the best that all ranks have)");
+  command.add_option("--load", load, "mmap, or read for file systems where maps are slow")
+      ->check(CLI::IsMember({"mmap", "read"}));
+  command.add_option("--slices", slices, "Layers of each rank, e.g. 0-7,8-23 (default: balanced by cost)");
+  command.add_option("--kv-memory", kv_memory,
+                     "Key-value memory a rank, e.g. 4G (default: a quarter of the host's)");
+  command.add_option("--chunk", chunk, "Most prompt tokens of a step")->check(CLI::Range(1, 1 << 16));
+  command.add_option("--group", group, "Most requests of a decode step")->check(CLI::Range(1, 128));
+  command.add_option("--groups", groups, "Groups of requests in flight (default: chosen)")
+      ->check(CLI::Range(1, 128));
+  command.add_option("--timeout", timeout, "Seconds to wait for a silent rank")->check(CLI::PositiveNumber);
+  command.add_option("--accept", accept, "Accept a config key that this build does not know");
+}
+
+LoadMode ComputeFlags::load_mode() const {
+  return load == "read" ? LoadMode::read : LoadMode::mmap;
+}
+
+Compute ComputeFlags::compute_mode() const {
+  return compute == "bf16" ? Compute::bf16 : Compute::f32;
+}
+
+std::uint64_t parse_bytes(const std::string& text, const std::string& flag) {
+  std::uint64_t value = 0;
+  const auto [rest, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string unit(rest, text.data() + text.size());
+  const auto powers = std::string("KMGT");
+  const auto power = unit.empty() ? std::string::npos : powers.find(unit[0]);
+  const bool known = unit.empty() || (power != std::string::npos &&
+                                      (unit.size() == 1 || unit.substr(1) == "iB" || unit.substr(1) == "B"));
+  if (failed != std::errc() || !known)
+    throw_usage(flag + " '" + text + "' is no size; write e.g. 512M or 4G");
+  CheckedSize bytes = value;
+  for (std::size_t i = 0; !unit.empty() && i <= power; ++i) bytes = bytes * 1024;
+  return bytes.value();
+}
+
+std::vector<std::int64_t> parse_list(const std::string& text, std::int64_t least, const std::string& flag) {
+  std::vector<std::int64_t> values;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const auto comma = std::min(text.find(',', begin), text.size());
+    std::int64_t value = 0;
+    const auto [end, failed] = std::from_chars(text.data() + begin, text.data() + comma, value);
+    if (failed != std::errc() || end != text.data() + comma || value < least) {
+      throw_usage(flag + " '" + text + "' is no list of numbers of at least " + std::to_string(least) +
+                  "; write e.g. 2,3,4");
+    }
+    values.push_back(value);
+    begin = comma + 1;
+  }
+  return values;
+}
+
+}  // namespace diffuse

@@ -1,0 +1,41 @@
+#pragma once
+// Flags that several commands share, and what they mean when they are not given.
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "checkpoint/checkpoint.hpp"
+
+namespace diffuse {
+
+// How a model is run: run, verify and bench.
+struct ComputeFlags {
+  std::string model;    // --model, or the job's
+  int threads = 0;      // 0: this rank's share of the cores that it may use
+  std::string compute;  // f32, bf16; empty: the device's default
+  std::string device = "auto";
+  std::string simd;  // empty: the best that all ranks have
+  std::string load = "mmap";
+  std::string slices;
+  std::string kv_memory;  // with a unit: 512M, 4G; empty: a quarter of the memory, shared by a host's ranks
+  std::int64_t chunk = 256;
+  std::int32_t group = 64;
+  std::int32_t groups = 0;
+  double timeout = 300;
+  std::vector<std::string> accept;
+
+  void add_to(CLI::App& command);
+  LoadMode load_mode() const;
+  Compute compute_mode() const;  // f32 unless said
+};
+
+// "1536", "512M", "4G" (powers of 1024) -> bytes. Throws usage, naming the flag.
+std::uint64_t parse_bytes(const std::string& text, const std::string& flag);
+
+// "2,3,4" -> numbers of at least `least`. Throws usage, naming the flag.
+std::vector<std::int64_t> parse_list(const std::string& text, std::int64_t least, const std::string& flag);
+
+}  // namespace diffuse

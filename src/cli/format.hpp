@@ -1,0 +1,12 @@
+#pragma once
+// Numbers as people read them.
+
+#include <cstdint>
+#include <string>
+
+namespace diffuse {
+
+std::string human_bytes(std::uint64_t bytes);  // "953.1 MiB"
+std::string fixed(double value, int digits);   // "12.30"
+
+}  // namespace diffuse

@@ -1,0 +1,129 @@
+// diffuse plan: which rank would hold what, and what that costs.
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/commands.hpp"
+#include "cli/format.hpp"
+#include "cli/model.hpp"
+#include "schedule/simulator.hpp"
+#include "slice/plan.hpp"
+
+namespace diffuse {
+namespace {
+
+struct PlanFlags {
+  std::string model;
+  std::int32_t ranks = 1;
+  std::string slices;
+  bool json = false;
+  bool simulate = false;
+  std::int64_t requests = 32;
+  std::int64_t prompt = 128;
+  std::int64_t new_tokens = 128;
+  std::vector<std::string> accept;
+};
+
+std::string ends_of(const RankSlice& slice) {
+  if (slice.idle()) return "idle";
+  if (slice.front && slice.back) return "front, back";
+  if (slice.front) return "front";
+  return slice.back ? "back" : "";
+}
+
+std::string layers_of(const RankSlice& slice) {
+  return slice.idle() ? "-" : std::to_string(slice.first_layer) + "-" + std::to_string(slice.end_layer - 1);
+}
+
+// Bytes of keys and values that one position takes on a rank, in f32.
+std::uint64_t kv_bytes_of(const Recipe& recipe, const RankSlice& slice) {
+  std::uint64_t bytes = 0;
+  for (auto layer = slice.first_layer; layer < slice.end_layer; ++layer) {
+    bytes += static_cast<std::uint64_t>(kv_elements(recipe.blocks[static_cast<std::size_t>(layer)])) *
+             sizeof(float);
+  }
+  return bytes;
+}
+
+// In units of the costliest stage's time to read its weights; a row more costs what the default model says.
+SimulationReport simulate_plan(const PlanFlags& flags, const Plan& plan) {
+  double largest = 0;
+  for (const auto& slice : plan.ranks) largest = std::max(largest, slice.cost);
+  ScheduleConfig config;
+  config.stages = plan.stages;
+  config.page_tokens = kPageTokens;
+  config.kv_pages = flags.requests * ((flags.prompt + flags.new_tokens) / kPageTokens + 1);
+  SimulationConfig simulation;
+  simulation.hop_seconds = config.cost.hop;
+  for (const auto& slice : plan.ranks) {
+    if (!slice.idle())
+      simulation.stages.push_back(
+          {slice.cost / largest * config.cost.step, slice.cost / largest * config.cost.row});
+  }
+  const std::vector<SequenceNeed> needs(static_cast<std::size_t>(flags.requests),
+                                        {flags.prompt, flags.new_tokens});
+  AutoregressivePolicy policy(config, needs);
+  return simulate(simulation, bind_policy(policy), [](std::size_t, std::int64_t) { return false; });
+}
+
+int plan(const PlanFlags& flags) {
+  const auto model = open_model(flags.model, LoadMode::mmap, flags.accept);
+  const auto plan = make_plan(model.recipe, model.checkpoint.headers(), flags.ranks, flags.slices);
+  Json json = to_json(plan);
+  for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank)
+    json["ranks"][rank]["kv_bytes_per_token"] = kv_bytes_of(model.recipe, plan.ranks[rank]);
+  std::optional<SimulationReport> simulated;
+  if (flags.simulate) {
+    simulated = simulate_plan(flags, plan);
+    json["simulated"] = {{"requests", flags.requests},
+                         {"prompt", flags.prompt},
+                         {"new_tokens", flags.new_tokens},
+                         {"utilisation", simulated->utilisation}};
+  }
+  if (flags.json) {
+    std::printf("%s\n", json.dump(2).c_str());
+    return 0;
+  }
+  double total = 0;
+  for (const auto& slice : plan.ranks) total += slice.cost;
+  std::printf("%-5s %-9s %-12s %14s %9s %18s\n", "rank", "layers", "ends", "weights read", "cost",
+              "cache a token, f32");
+  for (const auto& slice : plan.ranks) {
+    std::printf("%-5d %-9s %-12s %14s %8s%% %18s\n", slice.rank, layers_of(slice).c_str(),
+                ends_of(slice).c_str(), human_bytes(slice.weight_bytes).c_str(),
+                fixed(total > 0 ? 100 * slice.cost / total : 0, 1).c_str(),
+                human_bytes(kv_bytes_of(model.recipe, slice)).c_str());
+  }
+  if (model.recipe.back.tied && plan.stages > 1)
+    std::printf("The head is the embedding table: the first and the last slice both hold it.\n");
+  if (simulated) {
+    std::printf("Simulated with %lld requests of %lld + %lld tokens: stages",
+                static_cast<long long>(flags.requests), static_cast<long long>(flags.prompt),
+                static_cast<long long>(flags.new_tokens));
+    for (const auto busy : simulated->utilisation) std::printf(" %s %%", fixed(100 * busy, 1).c_str());
+    std::printf(" busy.\n");
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, ChosenCommand& chosen) {
+  auto flags = std::make_shared<PlanFlags>();
+  auto* command = app.add_subcommand("plan", "Show the slices for a number of ranks");
+  command->add_option("model", flags->model, "Model folder")->required();
+  command->add_option("--ranks", flags->ranks, "Number of ranks")->required()->check(CLI::Range(1, 1 << 20));
+  command->add_option("--slices", flags->slices,
+                      "Layers of each rank, e.g. 0-7,8-23 (default: balanced by cost)");
+  command->add_flag("--json", flags->json, "For programs");
+  command->add_flag("--simulate", flags->simulate, "Simulate the schedule: how busy each stage would be");
+  command->add_option("--requests", flags->requests, "For --simulate")->check(CLI::Range(1, 1 << 20));
+  command->add_option("--prompt", flags->prompt, "Tokens of each prompt, for --simulate")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--new-tokens", flags->new_tokens, "Tokens of each answer, for --simulate")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--accept", flags->accept, "Accept a config key that this build does not know");
+  command->callback([flags, &chosen] { chosen = [flags] { return plan(*flags); }; });
+}
+
+}  // namespace diffuse

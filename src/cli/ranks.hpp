@@ -1,0 +1,60 @@
+#pragma once
+// The ranks of a command: MPI where mpirun or srun started it, one rank without MPI else. The one place that
+// catches an error on a rank and ends the job on all of them.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "cli/flags.hpp"
+#include "core/log.hpp"
+#include "transport/transport.hpp"
+
+namespace diffuse {
+
+class MpiSession;
+class LoopbackNetwork;
+
+class Ranks {
+ public:
+  explicit Ranks(double timeout_seconds);
+  ~Ranks();
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  int rank() const;
+  int size() const;
+  bool root() const { return rank() == 0; }
+  const std::vector<std::string>& hosts() const { return hosts_; }
+  int ranks_on_this_host() const;
+  std::string mpi_version() const;  // "none" without MPI
+  Log& log() { return *log_; }
+  Transport& transport() { return *transport_; }
+
+  // Collective; every rank gets rank 0's value, or everybody's. Before and after the pipeline, never inside.
+  std::string broadcast(const std::string& mine);
+  std::vector<std::string> all_gather(const std::string& mine);
+
+ private:
+  friend int with_ranks(double timeout_seconds, const std::function<int(Ranks&)>& body);
+  std::unique_ptr<MpiSession> mpi_;
+  std::unique_ptr<LoopbackNetwork> loopback_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Log> log_;
+  std::vector<std::string> hosts_;
+};
+
+// Runs `body` on every rank and returns rank 0's exit code on all of them. An Error of any rank is printed
+// once and ends the job with its code.
+int with_ranks(double timeout_seconds, const std::function<int(Ranks&)>& body);
+
+// The backend that the flags ask for, with the best SIMD target that all ranks have. Collective. Fills in
+// flags.threads.
+std::unique_ptr<Backend> make_backend(ComputeFlags& flags, Ranks& ranks);
+
+// Key-value bytes of a rank that the flags ask for.
+std::uint64_t kv_bytes(const ComputeFlags& flags, const Ranks& ranks);
+
+}  // namespace diffuse

@@ -1,0 +1,186 @@
+// diffuse run: a job through the ranks, a result file, a journal to go on from.
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+
+#include "cli/commands.hpp"
+#include "cli/format.hpp"
+#include "cli/provenance.hpp"
+#include "cli/run_job.hpp"
+#include "cli/stop_signals.hpp"
+#include "core/error.hpp"
+#include "job/job_file.hpp"
+#include "job/journal.hpp"
+#include "job/result_file.hpp"
+#include "job/merge.hpp"
+
+namespace diffuse {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct RunFlags {
+  std::string job;
+  std::string output;
+  ComputeFlags compute;
+  double max_time = 0;
+  bool no_resume = false;
+  bool trace = false;
+};
+
+// The model that the flags or the job name, on every rank.
+std::string agree_on_model(Ranks& ranks, const std::string& flag, const Job& job) {
+  const auto model = ranks.broadcast(flag.empty() ? job.model : flag);
+  if (model.empty()) throw_usage("the job names no model; say --model DIR");
+  return model;
+}
+
+// An output that is whole already is left as it is: the same command again has nothing to do.
+bool complete_already(const RunFlags& flags, const Job& job, const Json& expected) {
+  if (flags.no_resume || !fs::exists(flags.output)) return false;
+  const auto result = read_result(flags.output);
+  for (const auto& request : result.requests) {
+    if (request.status == Status::unfinished) return false;
+  }
+  if (result.requests.size() != job.requests.size()) return false;
+  for (const auto& [key, value] : expected.items()) {
+    if (result.provenance.value(key, Json()) != value) return false;
+  }
+  return true;
+}
+
+// Rank 0's side of a run that writes files.
+class Recorder {
+ public:
+  Recorder(const RunFlags& flags, Log& log) : flags_(flags), log_(log) {}
+
+  std::map<std::uint64_t, RequestResult> open(const Json& provenance,
+                                              const std::vector<PreparedRequest>& prepared) {
+    const auto path = Journal::path_of(flags_.output);
+    if (flags_.no_resume) Journal::move_aside(path);
+    journal_.emplace(Journal::open_or_create(path, journal_identity(provenance)));
+    resumed_ = journal_->resumed();
+    if (!journal_->locked())
+      log_.warn("this file system has no locks: nothing keeps a second run off the journal");
+    if (!journal_->resumed() || journal_->seeds().empty()) {
+      std::vector<std::uint64_t> seeds;
+      for (const auto& request : prepared) seeds.push_back(request.seed);
+      journal_->write_seeds(seeds);
+    }
+    return journal_->take_finished();
+  }
+
+  void append(std::size_t index, const RequestResult& request) {
+    if (journal_) journal_->append(index, request);
+  }
+
+  void write(const Result& result, bool whole) {
+    if (fs::exists(flags_.output) && !resumed_)
+      Journal::move_aside(flags_.output);  // another job's, or an earlier run's
+    write_result(flags_.output, result);
+    if (whole && journal_) journal_->remove();
+  }
+
+ private:
+  const RunFlags& flags_;
+  Log& log_;
+  std::optional<Journal> journal_;
+  bool resumed_ = false;
+};
+
+int exit_code(const JobOutcome& outcome, Log& log) {
+  std::size_t done = 0;
+  std::size_t bad = 0;
+  for (const auto& request : outcome.result.requests) {
+    if (request.status == Status::done) ++done;
+    if (request.status == Status::bad) {
+      ++bad;
+      log.warn("request '" + request.id + "': " + request.message);
+    }
+  }
+  const auto total = outcome.result.requests.size();
+  log.line(std::to_string(done) + " of " + std::to_string(total) + " requests done, " +
+           fixed(outcome.run_seconds, 1) + " s, " + fixed(outcome.tokens_per_second, 1) +
+           " tokens/s, stages " + fixed(100 * outcome.busy, 0) + " % busy");
+  if (outcome.stopped) {
+    log.line("stopped on request; the same command goes on");
+    return static_cast<int>(ExitCode::stopped);
+  }
+  return static_cast<int>(bad > 0 ? ExitCode::bad_data : ExitCode::done);
+}
+
+int run_on_ranks(RunFlags flags, Ranks& ranks, const std::vector<std::string>& command_line) {
+  const StopSignals signals;
+  const auto start = std::chrono::steady_clock::now();
+  Job job;
+  if (ranks.root()) job = read_job(flags.job);
+  const auto model = open_model(agree_on_model(ranks, flags.compute.model, job), flags.compute.load_mode(),
+                                flags.compute.accept);
+  const auto plan = make_plan(model.recipe, model.checkpoint.headers(), ranks.size(), flags.compute.slices);
+  const auto backend = make_backend(flags.compute, ranks);
+
+  const Json wanted = {
+      {provenance_key::job, job.sha256},
+      {provenance_key::config, model.config_hash},
+      {provenance_key::compute, flags.compute.compute_mode() == Compute::bf16 ? "bf16" : "f32"}};
+  const bool nothing_to_do =
+      ranks.broadcast(ranks.root() && complete_already(flags, job, wanted) ? "1" : "0") == "1";
+  if (nothing_to_do) {
+    if (ranks.root())
+      ranks.log().line("'" + flags.output +
+                       "' holds the whole result of this job already; --no-resume runs it again");
+    return static_cast<int>(ExitCode::done);
+  }
+
+  RunOptions options{.chunk = flags.compute.chunk,
+                     .max_group = flags.compute.group,
+                     .groups = flags.compute.groups,
+                     .kv_pages = kv_pages_of(flags.compute, ranks, *backend, model, plan),
+                     .trace = flags.trace,
+                     .flip = {}};
+  TextSide text;
+  std::vector<PreparedRequest> prepared;
+  if (ranks.root()) {
+    text = TextSide::open(model.folder);
+    prepared =
+        prepare(job, text, {model.recipe.vocab, model.recipe.max_positions, options.kv_pages * kPageTokens});
+  }
+  Recorder recorder(flags, ranks.log());
+  const auto outcome =
+      run_job(ranks, *backend, flags.compute, model, plan, text, prepared, options, command_line, job.sha256,
+              {.on_loaded = [&](const Json& provenance) { return recorder.open(provenance, prepared); },
+               .on_request = [&](std::size_t index,
+                                 const RequestResult& request) { recorder.append(index, request); },
+               .stop =
+                   [&] {
+                     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+                     return signals.asked() || (flags.max_time > 0 && elapsed.count() > flags.max_time);
+                   }});
+  if (!ranks.root()) return 0;
+  recorder.write(outcome.result, !outcome.stopped);
+  return exit_code(outcome, ranks.log());
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, ChosenCommand& chosen, const std::vector<std::string>& command_line) {
+  auto flags = std::make_shared<RunFlags>();
+  auto* command =
+      app.add_subcommand("run", "Run a job over the ranks of mpirun or srun (one rank without them)");
+  command->add_option("job", flags->job, "Job file, of `diffuse pack` or of h5py")->required();
+  command->add_option("-o,--output", flags->output, "Result file")->required();
+  flags->compute.add_to(*command);
+  command->add_option("--max-time", flags->max_time,
+                      "Stop at a safe point after so many seconds; the same command goes on");
+  command->add_flag("--no-resume", flags->no_resume, "Start anew; what is there is kept beside it as _prev");
+  command->add_flag("--trace", flags->trace, "Keep a digest of what left each layer, for compare");
+  command->callback([flags, &chosen, &command_line] {
+    chosen = [flags, &command_line] {
+      return with_ranks(flags->compute.timeout,
+                        [&](Ranks& ranks) { return run_on_ranks(*flags, ranks, command_line); });
+    };
+  });
+}
+
+}  // namespace diffuse

@@ -1,0 +1,48 @@
+#pragma once
+// A job through one split, collectively: what run and verify have in common.
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/flags.hpp"
+#include "cli/model.hpp"
+#include "cli/ranks.hpp"
+#include "job/job.hpp"
+#include "job/result.hpp"
+#include "pipeline/answers.hpp"
+#include "pipeline/prepare.hpp"
+#include "pipeline/split_run.hpp"
+
+namespace diffuse {
+
+// What a caller sees and decides while a job runs; on rank 0 only.
+struct JobEvents {
+  // After loading, before anything runs: provenance is complete. Returns requests that are finished already.
+  std::function<std::map<std::uint64_t, RequestResult>(const Json& provenance)> on_loaded;
+  std::function<void(std::size_t index, const RequestResult& request)> on_request;
+  std::function<bool()> stop;
+};
+
+struct JobOutcome {
+  Result result;  // rank 0
+  bool stopped = false;
+  double run_seconds = 0;
+  double busy = 0;  // share of ranks x time spent computing
+  double tokens_per_second = 0;
+  std::int64_t groups = 1;  // of requests in flight
+};
+
+// Collective: all ranks call it with the same flags, model and plan. `prepared` counts on rank 0.
+JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, const Model& model,
+                   const Plan& plan, const TextSide& text, const std::vector<PreparedRequest>& prepared,
+                   const RunOptions& options, const std::vector<std::string>& command_line,
+                   const std::string& job_hash, const JobEvents& events);
+
+// The key-value pages that every stage has room for under these flags.
+std::int64_t kv_pages_of(const ComputeFlags& flags, const Ranks& ranks, const Backend& backend,
+                         const Model& model, const Plan& plan);
+
+}  // namespace diffuse

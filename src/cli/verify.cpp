@@ -1,0 +1,209 @@
+// diffuse verify: the whole run and every split asked for, in one mpirun, and whether they say the same.
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "cli/commands.hpp"
+#include "cli/format.hpp"
+#include "cli/provenance.hpp"
+#include "cli/run_job.hpp"
+#include "core/error.hpp"
+#include "job/job_file.hpp"
+#include "job/result_file.hpp"
+#include "job/merge.hpp"
+#include "verify/compare.hpp"
+#include "verify/report.hpp"
+
+namespace diffuse {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct VerifyFlags {
+  std::string job;
+  std::string report;
+  ComputeFlags compute;
+  std::string ranks;  // empty: 2 .. the ranks there are
+  std::int64_t reference_ranks = 1;
+  bool flip = false;
+};
+
+// REPORT.md, REPORT.json and REPORT.h5 beside each other, whatever ending was given.
+fs::path with_ending(const std::string& report, const std::string& ending) {
+  fs::path path(report);
+  const auto given = path.extension();
+  if (given == ".md" || given == ".json" || given == ".h5") path.replace_extension();
+  path += ending;
+  return path;
+}
+
+class Verifier {
+ public:
+  Verifier(const VerifyFlags& flags, Ranks& ranks, const std::vector<std::string>& command_line)
+      : flags_(flags), ranks_(ranks), command_line_(command_line) {}
+
+  int run() {
+    if (ranks_.root()) job_ = read_job(flags_.job);
+    const auto folder = ranks_.broadcast(flags_.compute.model.empty() ? job_.model : flags_.compute.model);
+    if (folder.empty()) throw_usage("the job names no model; say --model DIR");
+    model_.emplace(open_model(folder, flags_.compute.load_mode(), flags_.compute.accept));
+    backend_ = make_backend(flags_.compute, ranks_);
+    const auto splits = splits_asked_for();
+    prepare_requests(splits);
+
+    const auto reference = run_split(flags_.reference_ranks, {}, false);
+    start_report(reference);
+    Result last = reference.second.result;
+    bool flip = flags_.flip;
+    for (const auto count : splits) {
+      auto split = run_split(count, flags_.compute.slices, flip);
+      flip = false;
+      if (!ranks_.root()) continue;
+      const auto comparison = compare(reference.second.result, split.second.result);
+      report_.rows.push_back(make_row(split.first, comparison));
+      ranks_.log().line(std::to_string(count) + " ranks, slices " + split.first.slices + ": " +
+                        diffuse::verdict(comparison));
+      last = std::move(split.second.result);
+    }
+    return ranks_.root() ? write(std::move(last)) : 0;
+  }
+
+ private:
+  using Run = std::pair<RunFigures, JobOutcome>;
+
+  std::vector<std::int64_t> splits_asked_for() const {
+    const auto size = static_cast<std::int64_t>(ranks_.size());
+    std::vector<std::int64_t> splits;
+    if (flags_.ranks.empty()) {
+      for (std::int64_t count = 2; count <= size; ++count) splits.push_back(count);
+    } else {
+      splits = parse_list(flags_.ranks, 1, "--ranks");
+    }
+    for (const auto count : splits) {
+      if (count > size)
+        throw_usage("--ranks " + std::to_string(count) + ": mpirun started only " + std::to_string(size) +
+                    " ranks");
+    }
+    if (splits.empty()) throw_usage("a split needs ranks: start it with mpirun -n 2 or more, or say --ranks");
+    if (flags_.reference_ranks > size) throw_usage("--reference-ranks is more than mpirun started");
+    return splits;
+  }
+
+  // A plan of `count` stages; the ranks beyond them idle.
+  Plan plan_of(std::int64_t count, const std::string& slices) const {
+    auto plan =
+        make_plan(model_->recipe, model_->checkpoint.headers(), static_cast<std::int32_t>(count), slices);
+    for (auto rank = static_cast<std::int32_t>(count); rank < ranks_.size(); ++rank) {
+      RankSlice idle;
+      idle.rank = rank;
+      plan.ranks.push_back(std::move(idle));
+    }
+    return plan;
+  }
+
+  void prepare_requests(const std::vector<std::int64_t>& splits) {
+    // The whole run has the least room: all layers' keys and values lie on one rank.
+    kv_pages_ = kv_pages_of(flags_.compute, ranks_, *backend_, *model_, plan_of(flags_.reference_ranks, {}));
+    for (const auto count : splits)
+      kv_pages_ = std::min(kv_pages_, kv_pages_of(flags_.compute, ranks_, *backend_, *model_,
+                                                  plan_of(count, flags_.compute.slices)));
+    if (!ranks_.root()) return;
+    text_ = TextSide::open(model_->folder);
+    prepared_ =
+        prepare(job_, text_, {model_->recipe.vocab, model_->recipe.max_positions, kv_pages_ * kPageTokens});
+  }
+
+  Run run_split(std::int64_t count, const std::string& slices, bool flip) {
+    const auto plan = plan_of(count, slices);
+    RunOptions options{.chunk = flags_.compute.chunk,
+                       .max_group = flags_.compute.group,
+                       .groups = flags_.compute.groups,
+                       .kv_pages = kv_pages_,
+                       .trace = true,
+                       .flip = {}};
+    if (flip) options.flip = FlipBit{.step = 1, .row = 0};
+    auto outcome = run_job(ranks_, *backend_, flags_.compute, *model_, plan, text_, prepared_, options,
+                           command_line_, job_.sha256, {});
+    RunFigures figures;
+    figures.ranks = plan.stages;
+    figures.slices = plan.slices();
+    figures.threads = flags_.compute.threads;
+    figures.groups = outcome.groups;
+    figures.seconds = outcome.run_seconds;
+    figures.tokens_per_second = outcome.tokens_per_second;
+    figures.busy = outcome.busy;
+    return {figures, std::move(outcome)};
+  }
+
+  void start_report(const Run& reference) {
+    if (!ranks_.root()) return;
+    const auto& provenance = reference.second.result.provenance;
+    report_.model = model_->folder.string();
+    report_.tensors_sha256 = provenance.at(std::string(provenance_key::tensors)).get<std::string>();
+    report_.shape = model_->recipe.shape;
+    report_.depth = model_->recipe.depth();
+    report_.compute_mode = provenance.at(std::string(provenance_key::compute)).get<std::string>();
+    report_.simd_target = backend_->target();
+    report_.hosts = ranks_.hosts();
+    const Json made_with = versions(ranks_);
+    for (const auto& [name, version] : made_with.items()) report_.versions[name] = version.get<std::string>();
+    report_.reference = reference.first;
+  }
+
+  int write(Result last) {
+    const auto markdown = to_markdown(report_);
+    const auto json = to_json(report_);
+    write_text(with_ending(flags_.report, ".md"), markdown);
+    write_text(with_ending(flags_.report, ".json"), json.dump(2) + "\n");
+    last.verification = json;
+    write_result(with_ending(flags_.report, ".h5"), last);
+    std::fputs(markdown.c_str(), stdout);
+    std::fflush(stdout);
+    return static_cast<int>(proven(report_) ? ExitCode::done : ExitCode::difference);
+  }
+
+  static void write_text(const fs::path& path, const std::string& text) {
+    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    file << text;
+    file.flush();
+    if (!file) throw_io("writing the report '" + path.string() + "' failed");
+  }
+
+  VerifyFlags flags_;
+  Ranks& ranks_;
+  const std::vector<std::string>& command_line_;
+  Job job_;
+  std::optional<Model> model_;
+  std::unique_ptr<Backend> backend_;
+  TextSide text_;
+  std::vector<PreparedRequest> prepared_;
+  std::int64_t kv_pages_ = 0;
+  VerificationReport report_;
+};
+
+}  // namespace
+
+void add_verify(CLI::App& app, ChosenCommand& chosen, const std::vector<std::string>& command_line) {
+  auto flags = std::make_shared<VerifyFlags>();
+  auto* command = app.add_subcommand("verify", "Run a job whole and split, and compare bit for bit");
+  command->add_option("job", flags->job, "Job file")->required();
+  command->add_option("-o,--output", flags->report, "Report: REPORT.md, .json and .h5 are written")
+      ->required();
+  command->add_option("--ranks", flags->ranks, "Splits to check, e.g. 2,3,4 (default: 2 to all ranks)");
+  command
+      ->add_option("--reference-ranks", flags->reference_ranks,
+                   "Ranks of the run to compare with (default: 1, the whole)")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_flag("--flip-bit", flags->flip,
+                    "Flip one bit between two ranks in the first split, to see it found");
+  flags->compute.add_to(*command);
+  command->callback([flags, &chosen, &command_line] {
+    chosen = [flags, &command_line] {
+      return with_ranks(flags->compute.timeout,
+                        [&](Ranks& ranks) { return Verifier(*flags, ranks, command_line).run(); });
+    };
+  });
+}
+
+}  // namespace diffuse

@@ -1,0 +1,239 @@
+#include "job/export.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdio>
+#include <fstream>
+#include <unordered_set>
+
+#include "core/error.hpp"
+#include "job/utf8.hpp"
+
+namespace diffuse {
+namespace {
+
+constexpr std::size_t kLongestName = 100;
+
+std::string dump(const Json& value, int indent = -1) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string seconds_text(double seconds) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.3f", seconds);
+  return text.data();
+}
+
+// ---- show
+// ------------------------------------------------------------------------------------------------------
+
+struct Counts {
+  std::uint64_t done = 0;
+  std::uint64_t bad = 0;
+  std::uint64_t unfinished = 0;
+  std::uint64_t prompt_tokens = 0;
+  std::uint64_t tokens = 0;
+};
+
+Counts counts_of(const Result& result) {
+  Counts counts;
+  for (const auto& request : result.requests) {
+    counts.done += request.status == Status::done ? 1 : 0;
+    counts.bad += request.status == Status::bad ? 1 : 0;
+    counts.unfinished += request.status == Status::unfinished ? 1 : 0;
+    counts.prompt_tokens += static_cast<std::uint64_t>(request.prompt_tokens);
+    for (const auto& sample : request.samples) counts.tokens += sample.tokens.size();
+  }
+  return counts;
+}
+
+std::vector<const RequestResult*> chosen(const Result& result, const std::string& only) {
+  std::vector<const RequestResult*> requests;
+  for (const auto& request : result.requests)
+    if (only.empty() || request.id == only) requests.push_back(&request);
+  if (requests.empty() && !only.empty())
+    throw_usage("the result holds no request with the id '" + only + "'");
+  return requests;
+}
+
+std::string shortened(const std::string& text, std::uint64_t max_bytes) {
+  if (max_bytes == 0 || text.size() <= max_bytes) return text;
+  return std::string(job_detail::utf8_prefix(text, max_bytes)) + "…";
+}
+
+void append_object(std::string& out, const char* name, const Json& object) {
+  if (object.empty()) return;
+  out += std::string(name) + "\n";
+  for (const auto& [key, value] : object.items())
+    out += "  " + job_detail::visible(key) + ": " +
+           job_detail::visible(value.is_string() ? value.get<std::string>() : dump(value)) + "\n";
+}
+
+std::string heading(const RequestResult& request, std::size_t sample) {
+  std::string text = "== " + job_detail::visible(request.id);
+  if (request.samples.size() > 1) text += ", sample " + std::to_string(sample);
+  return text;
+}
+
+// ---- export
+// ----------------------------------------------------------------------------------------------------
+
+std::string safe_name(const std::string& id) {
+  std::string name;
+  for (const char c : id.substr(0, kLongestName)) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
+    name += plain ? c : '_';
+  }
+  if (name.empty() || name.front() == '.') name.insert(name.begin(), '_');
+  return name;
+}
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+// Hands out names that differ without regard to case: a folder may be copied to a system that ignores it.
+class Names {
+ public:
+  std::string take(const std::string& wanted) {
+    std::string name = wanted;
+    for (int i = 2; !taken_.insert(lower(name)).second; ++i) name = wanted + "~" + std::to_string(i);
+    return name;
+  }
+
+ private:
+  std::unordered_set<std::string> taken_;
+};
+
+void write_file(const std::filesystem::path& path, const std::string& bytes) {
+  std::error_code ignored;
+  std::filesystem::remove(path, ignored);  // a link of that name must not lead the text elsewhere
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file.close();
+  if (!file) throw_errno("writing '" + path.string() + "'");
+}
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+std::string csv_row(const RequestResult& request, const std::string& sample, const std::string& finish,
+                    const std::string& tokens, const std::string& file) {
+  return csv_field(request.id) + "," + sample + "," + std::string(name_of(request.status)) + "," + finish +
+         "," + std::to_string(request.prompt_tokens) + "," + tokens + "," + seconds_text(request.seconds) +
+         "," + file + "," + csv_field(request.message) + "\n";
+}
+
+Json line_of(const RequestResult& request) {
+  Json line = {{"id", request.id},
+               {"status", name_of(request.status)},
+               {"seed", request.seed},
+               {"prompt_tokens", request.prompt_tokens}};
+  if (!request.message.empty()) line["message"] = request.message;
+  return line;
+}
+
+}  // namespace
+
+std::string show_text(const Result& result, const ShowOptions& options) {
+  const auto requests = chosen(result, options.only);
+  const Counts counts = counts_of(result);
+  std::string out = std::to_string(result.requests.size()) + " requests: " + std::to_string(counts.done) +
+                    " done, " + std::to_string(counts.bad) + " bad, " + std::to_string(counts.unfinished) +
+                    " unfinished; " + std::to_string(counts.prompt_tokens) + " prompt tokens, " +
+                    std::to_string(counts.tokens) + " generated\n";
+  if (options.only.empty()) {
+    append_object(out, "timing", result.timing);
+    append_object(out, "provenance", result.provenance);
+    append_object(out, "verification", result.verification);
+  }
+  for (const RequestResult* request : requests) {
+    if (request->status != Status::done) {
+      out += "\n" + heading(*request, 0) + ": " + std::string(name_of(request->status));
+      out += (request->message.empty() ? "" : ": " + job_detail::visible(request->message)) + "\n";
+      if (request->status == Status::bad) continue;
+    }
+    if (!options.texts) continue;
+    for (std::size_t i = 0; i < request->samples.size(); ++i) {
+      const Sample& sample = request->samples[i];
+      out += "\n" + heading(*request, i) + " (" + std::to_string(sample.tokens.size()) + " tokens, " +
+             std::string(name_of(sample.finish)) + ")\n";
+      out += job_detail::visible(shortened(sample.text, options.max_bytes)) + "\n";
+    }
+  }
+  return out;
+}
+
+Json show_json(const Result& result, const ShowOptions& options) {
+  Json requests = Json::array();
+  for (const RequestResult* request : chosen(result, options.only)) {
+    Json entry = line_of(*request);
+    entry["sha256"] = request->sha256;
+    entry["seconds"] = request->seconds;
+    entry["samples"] = Json::array();
+    for (const auto& sample : request->samples) {
+      Json item = {{"finish", name_of(sample.finish)}, {"tokens", sample.tokens}};
+      if (options.texts) item["text"] = shortened(sample.text, options.max_bytes);
+      if (!sample.logprobs.chosen.empty())
+        item["logprobs"] = {{"chosen", sample.logprobs.chosen},
+                            {"top", sample.logprobs.top},
+                            {"top_ids", sample.logprobs.top_ids},
+                            {"top_values", sample.logprobs.top_values}};
+      entry["samples"].push_back(std::move(item));
+    }
+    requests.push_back(std::move(entry));
+  }
+  return {{"format_version", result.format_version},
+          {"requests", std::move(requests)},
+          {"timing", result.timing},
+          {"provenance", result.provenance},
+          {"verification", result.verification}};
+}
+
+Exported export_result(const Result& result, const std::filesystem::path& folder) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (failed) throw_io("making folder '" + folder.string() + "': " + failed.message());
+  Names names;
+  std::string lines;
+  std::string table = "id,sample,status,finish,prompt_tokens,tokens,seconds,file,message\n";
+  Exported exported;
+  for (const auto& request : result.requests) {
+    if (request.status != Status::done) ++exported.unfinished;
+    if (request.samples.empty()) {
+      lines += dump(line_of(request)) + "\n";
+      table += csv_row(request, "", "", "", "");
+    }
+    for (std::size_t i = 0; i < request.samples.size(); ++i) {
+      const Sample& sample = request.samples[i];
+      const std::string suffix = request.samples.size() > 1 ? "-" + std::to_string(i) : "";
+      const std::string file = names.take(safe_name(request.id) + suffix) + ".txt";
+      write_file(folder / file, sample.text);
+      ++exported.texts;
+      Json line = line_of(request);
+      line["sample"] = i;
+      line["finish"] = name_of(sample.finish);
+      line["text"] = sample.text;
+      line["tokens"] = sample.tokens;
+      line["file"] = file;
+      lines += dump(line) + "\n";
+      table += csv_row(request, std::to_string(i), std::string(name_of(sample.finish)),
+                       std::to_string(sample.tokens.size()), file);
+    }
+  }
+  write_file(folder / "results.jsonl", lines);
+  write_file(folder / "results.csv", table);
+  return exported;
+}
+
+}  // namespace diffuse

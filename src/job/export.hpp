@@ -1,0 +1,36 @@
+#pragma once
+// A result for people: on the terminal, or as plain files in a folder.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "core/json.hpp"
+#include "job/result.hpp"
+
+namespace diffuse {
+
+struct ShowOptions {
+  bool texts = true;            // the texts below the summary
+  std::string only;             // only the request of this id; empty: all
+  std::uint64_t max_bytes = 0;  // of each text, cut at a character; 0: all of it
+};
+
+// For a terminal: a summary, then each text under its request's id. Control characters are made visible, so
+// that a text cannot steer the terminal. Throws usage where `only` names no request.
+std::string show_text(const Result& result, const ShowOptions& options = {});
+
+// The whole result but for traces, whose digests are many: {"requests": [...], "timing", "provenance", ...}.
+Json show_json(const Result& result, const ShowOptions& options = {});
+
+struct Exported {
+  std::uint64_t texts = 0;       // files written, one a sample
+  std::uint64_t unfinished = 0;  // requests without a text: bad or unfinished
+};
+
+// Writes into `folder` (made where missing; files of the same name are replaced): ID.txt for each sample, or
+// ID-0.txt, ID-1.txt, … where a request has several; results.jsonl, a line a sample; results.csv, the table.
+// Ids become safe file names, unique without regard to case. Throws I/O.
+Exported export_result(const Result& result, const std::filesystem::path& folder);
+
+}  // namespace diffuse

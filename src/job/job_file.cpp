@@ -1,0 +1,105 @@
+#include "job/job_file.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "job/file_reader.hpp"
+#include "job/h5.hpp"
+#include "job/layout.hpp"
+#include "job/part_file.hpp"
+
+namespace diffuse {
+namespace {
+
+std::string dump(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// The requests' inputs by kind, as the file keeps them.
+struct Stores {
+  std::vector<std::uint8_t> kinds;
+  std::vector<std::string_view> prompts;
+  std::vector<std::string> messages;
+  std::vector<std::int32_t> ids;
+  std::vector<std::uint64_t> offsets = {0};
+};
+
+Stores stores_of(const Job& job, const std::string& what) {
+  Stores stores;
+  for (const auto& request : job.requests) {
+    if (const auto* prompt = std::get_if<Prompt>(&request.input)) {
+      stores.kinds.push_back(layout::kPrompt);
+      stores.prompts.push_back(prompt->text);
+    } else if (const auto* messages = std::get_if<Messages>(&request.input)) {
+      stores.kinds.push_back(layout::kMessages);
+      stores.messages.push_back(dump(messages->value));
+    } else if (const auto* tokens = std::get_if<Tokens>(&request.input)) {
+      stores.kinds.push_back(layout::kTokens);
+      stores.ids.insert(stores.ids.end(), tokens->ids.begin(), tokens->ids.end());
+      stores.offsets.push_back(stores.ids.size());
+    } else {
+      throw_bad_data(what + ": request '" + request.id +
+                     "' cannot be written: " + std::get<Unusable>(request.input).why);
+    }
+  }
+  return stores;
+}
+
+void write_inputs(hid_t file, const Stores& stores) {
+  const bool has_tokens = stores.offsets.size() > 1;
+  const bool has_messages = !stores.messages.empty();
+  const bool has_prompts =
+      !stores.prompts.empty() || (!has_tokens && !has_messages);  // an empty job: no prompts
+  if (has_prompts) h5::write_texts(file, "prompts", stores.prompts);
+  if (has_messages) {
+    const std::vector<std::string_view> texts(stores.messages.begin(), stores.messages.end());
+    h5::write_texts(file, "messages", texts);
+  }
+  if (has_tokens) {
+    const auto group = h5::create_group(file, "tokens");
+    h5::write_array<std::uint64_t>(group.get(), "offsets", stores.offsets);
+    h5::write_array<std::int32_t>(group.get(), "ids", stores.ids);
+  }
+  if (has_prompts + has_messages + has_tokens > 1) h5::write_array<std::uint8_t>(file, "kind", stores.kinds);
+}
+
+// `generate` and `id`, only where a request says something of its own.
+void write_own(hid_t file, const Job& job) {
+  std::vector<std::string> generate;
+  bool any_generate = false;
+  bool any_id = false;
+  for (std::size_t i = 0; i < job.requests.size(); ++i) {
+    const auto& request = job.requests[i];
+    generate.push_back(request.generate.empty() ? std::string() : dump(request.generate));
+    any_generate = any_generate || !request.generate.empty();
+    any_id = any_id || request.id != std::to_string(i);
+  }
+  if (any_generate) {
+    const std::vector<std::string_view> texts(generate.begin(), generate.end());
+    h5::write_texts(file, "generate", texts);
+  }
+  if (any_id) {
+    std::vector<std::string_view> ids;
+    for (const auto& request : job.requests) ids.push_back(request.id);
+    h5::write_texts(file, "id", ids);
+  }
+}
+
+}  // namespace
+
+void write_job(const std::filesystem::path& path, const Job& job) {
+  const std::string what = "writing job file '" + path.string() + "'";
+  job_detail::check_unique_ids(job, what);
+  const Stores stores = stores_of(job, what);
+  job_detail::PartFile part(path);
+  auto file = h5::create_file(part.path());
+  h5::write_attribute(file.get(), "format_version", layout::kJobVersion);
+  if (!job.model.empty()) h5::write_attribute(file.get(), "model", job.model);
+  h5::write_attribute(file.get(), "generate", dump(job.generate));
+  write_inputs(file.get(), stores);
+  write_own(file.get(), job);
+  file.close(what);
+  part.commit();
+}
+
+}  // namespace diffuse

@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <unordered_set>
+
+#include "core/error.hpp"
+#include "job/file_reader.hpp"
+#include "job/layout.hpp"
+#include "job/names.hpp"
+#include "job/utf8.hpp"
+
+namespace diffuse::job_detail {
+namespace {
+
+constexpr std::array<std::string_view, 6> kMembers = {"prompts",  "messages", "tokens",
+                                                      "generate", "id",       "kind"};
+constexpr std::array<std::string_view, 3> kAttributes = {"format_version", "model", "generate"};
+
+// Media, and the singular of a name that h5py users are likely to write.
+std::string later_member(const std::string& name) {
+  const auto later = not_yet(name);
+  return later.empty() && name == "media" ? not_yet("image") : later;
+}
+
+void check_names(const h5::Input& file) {
+  for (const auto& name : file.names("/")) {
+    if (std::ranges::find(kMembers, name) != kMembers.end()) continue;
+    if (const auto later = later_member(name); !later.empty()) throw_bad_data(file.what() + ": " + later);
+    throw_bad_data(file.what() + ": " + unknown_key(name, kMembers));
+  }
+  for (const auto& name : file.attributes()) {
+    if (std::ranges::find(kAttributes, name) == kAttributes.end())
+      throw_bad_data(file.what() + ": attributes: " + unknown_key(name, kAttributes));
+  }
+}
+
+// A dataset of one entry a request, or nothing where it is missing.
+std::vector<std::string> entries(h5::Input& file, const std::string& name, std::size_t requests) {
+  if (!file.has(name)) return {};
+  auto found = file.strings(name);
+  if (found.size() != requests)
+    file.fail(name, "has " + std::to_string(found.size()) + " entries for " + std::to_string(requests) +
+                        " requests");
+  return found;
+}
+
+class TokenLists {
+ public:
+  explicit TokenLists(h5::Input& file) {
+    for (const auto& name : file.names("tokens"))
+      if (name != "ids" && name != "offsets")
+        file.fail("tokens/" + name, "is not known; `offsets` and `ids` are");
+    ids_ = file.signed_numbers("tokens/ids");
+    offsets_ = file.offsets("tokens/offsets", ids_.size());
+  }
+
+  std::size_t size() const { return offsets_.size() - 1; }
+
+  decltype(Request::input) take(std::size_t index) const {
+    Tokens tokens;
+    tokens.ids.reserve(offsets_[index + 1] - offsets_[index]);
+    for (auto at = offsets_[index]; at < offsets_[index + 1]; ++at) {
+      if (ids_[at] < 0 || ids_[at] > std::numeric_limits<std::int32_t>::max())
+        return Unusable{"token id " + std::to_string(ids_[at]) + " is not within 0 to 2147483647"};
+      tokens.ids.push_back(static_cast<std::int32_t>(ids_[at]));
+    }
+    return tokens;
+  }
+
+ private:
+  std::vector<std::int64_t> ids_;
+  std::vector<std::uint64_t> offsets_;
+};
+
+decltype(Request::input) messages_of(const std::string& text) {
+  try {
+    Messages messages{parse_json(repair_utf8(text), "messages")};
+    check_messages(messages.value, "messages");
+    return messages;
+  } catch (const Error& problem) {
+    return Unusable{problem.what()};
+  }
+}
+
+// The inputs, one kind after the other as `kind` says, or all of the one kind that is there.
+std::vector<Request> requests_of(h5::Input& file) {
+  std::vector<std::string> prompts;
+  std::vector<std::string> messages;
+  std::optional<TokenLists> tokens;
+  std::vector<std::string> present;
+  if (file.has("prompts")) {
+    prompts = file.strings("prompts");
+    present.emplace_back("prompts");
+  }
+  if (file.has("messages")) {
+    messages = file.strings("messages");
+    present.emplace_back("messages");
+  }
+  if (file.has("tokens")) {
+    if (!file.is_group("tokens")) file.fail("tokens", "should be a group of `offsets` and `ids`");
+    tokens.emplace(file);
+    present.emplace_back("tokens");
+  }
+  if (present.empty()) throw_bad_data(file.what() + ": it has none of `prompts`, `messages` and `tokens`");
+  const std::size_t token_lists = tokens ? tokens->size() : 0;
+  std::vector<std::uint8_t> kinds;
+  if (file.has("kind")) {
+    kinds = file.bytes("kind");
+  } else if (present.size() > 1) {
+    throw_bad_data(file.what() + ": it has both `" + present[0] + "` and `" + present[1] +
+                   "`, and no `kind` that says which request is which");
+  } else {
+    const auto kind = present[0] == "prompts"    ? layout::kPrompt
+                      : present[0] == "messages" ? layout::kMessages
+                                                 : layout::kTokens;
+    kinds.assign(prompts.size() + messages.size() + token_lists, kind);
+  }
+
+  std::vector<Request> requests(kinds.size());
+  std::array<std::size_t, 3> used{};
+  const std::array<std::size_t, 3> there = {prompts.size(), messages.size(), token_lists};
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    const std::uint8_t kind = kinds[i];
+    if (kind > layout::kTokens) file.fail("kind", "holds a number other than 0, 1 and 2");
+    const std::size_t at = used[kind]++;
+    if (at >= there[kind]) file.fail("kind", "asks for more requests of a kind than there are");
+    if (kind == layout::kPrompt) requests[i].input = Prompt{repair_utf8(prompts[at])};
+    if (kind == layout::kMessages) requests[i].input = messages_of(messages[at]);
+    if (kind == layout::kTokens) requests[i].input = tokens->take(at);
+  }
+  if (used != there) file.fail("kind", "leaves out requests that are there");
+  return requests;
+}
+
+void take_generate(Request& request, const std::string& text) {
+  if (text.empty()) return;
+  try {
+    request.generate = parse_json(repair_utf8(text), "generate", DuplicateKeys::refuse);
+    if (!request.generate.is_object()) throw_bad_data("generate: not a JSON object");
+  } catch (const Error& problem) {
+    request.generate = Json::object();
+    request.input = Unusable{problem.what()};
+  }
+}
+
+}  // namespace
+
+void check_unique_ids(const Job& job, const std::string& what) {
+  std::unordered_set<std::string_view> seen;
+  for (const auto& request : job.requests) {
+    check_id(request.id, what);
+    if (!seen.insert(request.id).second)
+      throw_bad_data(what + ": two requests have the id '" + request.id +
+                     "' (a request without one is named by its index)");
+  }
+}
+
+Job job_of(h5::Input& file) {
+  if (file.has("sample") && file.has("request"))
+    throw_bad_data(file.what() + ": it is a result and not a job");
+  Job job;
+  const auto attributes = file.attributes();
+  const auto has = [&](std::string_view name) {
+    return std::ranges::find(attributes, name) != attributes.end();
+  };
+  if (has("format_version")) job.format_version = file.number_attribute("format_version");
+  layout::check_version(job.format_version, layout::kJobVersion, file.what());
+  check_names(file);
+  if (has("model")) job.model = file.text_attribute("model");
+  if (has("generate")) {
+    const std::string what = file.what() + ": attribute `generate`";
+    if (const auto text = file.text_attribute("generate"); !text.empty())
+      job.generate = parse_json(text, what, DuplicateKeys::refuse);
+    if (!job.generate.is_object()) throw_bad_data(what + ": not a JSON object");
+  }
+  job.requests = requests_of(file);
+  const auto generate = entries(file, "generate", job.requests.size());
+  const auto ids = entries(file, "id", job.requests.size());
+  for (std::size_t i = 0; i < job.requests.size(); ++i) {
+    auto& request = job.requests[i];
+    request.id = ids.empty() || ids[i].empty() ? std::to_string(i) : repair_utf8(ids[i]);
+    if (!generate.empty()) take_generate(request, generate[i]);
+  }
+  check_unique_ids(job, file.what());
+  return job;
+}
+
+}  // namespace diffuse::job_detail

@@ -1,0 +1,34 @@
+#pragma once
+// Makes one result of several: the array jobs of a cluster, or runs of one job that were each stopped early.
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "job/result.hpp"
+
+namespace diffuse {
+
+// Keys of a result's provenance that merging reads; a run writes them.
+namespace provenance_key {
+inline constexpr std::string_view job = "job_sha256";
+inline constexpr std::string_view config = "config_sha256";
+inline constexpr std::string_view tensors = "tensors_sha256";
+inline constexpr std::string_view compute = "compute";
+inline constexpr std::string_view simd = "simd";
+}  // namespace provenance_key
+
+struct Part {
+  std::string name;  // what its file is called, without folder and ending
+  Result result;
+};
+
+// Parts of one job (the same job hash) are laid over each other by request id: a finished one takes the place
+// of one that is not; where two are finished, their tokens and texts must be equal. Parts of different jobs
+// follow each other in the order given; where an id would then stand twice, every id is written PART/ID.
+// Timing and provenance become {"parts": [{"name", ...}]} beside the keys that all parts share. Throws bad
+// data where parts come from different models, tensors, compute modes or SIMD targets, or contradict each
+// other; usage where there are none.
+Result merge(std::span<const Part> parts);
+
+}  // namespace diffuse

@@ -1,0 +1,162 @@
+#include "pipeline/answers.hpp"
+
+#include <chrono>
+#include <optional>
+
+#include "core/error.hpp"
+#include "core/hash.hpp"
+
+namespace diffuse {
+
+struct Answers::Running {
+  std::size_t request = 0;
+  std::size_t sample = 0;
+  EosSet eos;
+  std::optional<StreamDecoder> decoder;
+  std::optional<StopMatcher> stops;
+  std::optional<std::chrono::steady_clock::time_point> first_token;
+  bool ended = false;
+  bool broken = false;  // its logits were not finite
+  Sample out;
+};
+
+namespace {
+
+std::string hash_of(const PreparedRequest& request, const std::vector<Sample>& samples) {
+  Sha256 hash;
+  const auto add = [&](const std::vector<std::int32_t>& ids) {
+    const std::uint64_t count = ids.size();
+    hash.update(std::as_bytes(std::span(&count, 1)));
+    hash.update(std::as_bytes(std::span(ids)));
+  };
+  add(request.prompt);
+  for (const auto& sample : samples) add(sample.tokens);
+  return hash.hex_digest();
+}
+
+}  // namespace
+
+Answers::Answers(const std::vector<PreparedRequest>& prepared, const TextSide& text,
+                 std::int64_t trace_layers, std::map<std::uint64_t, RequestResult> kept, OnRequest on_request)
+    : prepared_(prepared), text_(text), trace_layers_(trace_layers), on_request_(std::move(on_request)) {
+  results_.resize(prepared.size());
+  open_samples_.resize(prepared.size());
+  for (std::size_t index = 0; index < prepared.size(); ++index) {
+    const auto& request = prepared[index];
+    auto& result = results_[index];
+    if (const auto found = kept.find(index); found != kept.end()) {
+      result = std::move(found->second);
+      continue;
+    }
+    result.id = request.id;
+    result.seed = request.seed;
+    result.prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
+    if (!request.problem.empty()) {
+      result.status = Status::bad;
+      result.message = request.problem;
+      on_request_(index, result);
+      continue;
+    }
+    result.samples.resize(static_cast<std::size_t>(request.options.n));
+    if (request.max_new_tokens == 0) {
+      for (auto& sample : result.samples) sample.finish = Finish::length;
+      complete(index);
+      continue;
+    }
+    open_samples_[index] = request.options.n;
+    for (std::int32_t sample = 0; sample < request.options.n; ++sample) {
+      auto running = std::make_unique<Running>();
+      running->request = index;
+      running->sample = static_cast<std::size_t>(sample);
+      if (!request.options.ignore_eos) running->eos = EosSet(text.generation.eos_ids);
+      if (text.tokenizer) {
+        running->decoder.emplace(*text.tokenizer, true);
+        running->stops.emplace(request.options.stop);
+      }
+      running->out.logprobs.top = std::max(0, request.options.sampling.logprobs);
+      running_.push_back(std::move(running));
+      sequences_.push_back(make_sequence(request, index, sample));
+    }
+  }
+}
+
+Answers::~Answers() = default;
+
+bool Answers::on_token(std::size_t sequence, const SampledToken& token) {
+  auto& running = *running_[sequence];
+  const auto& request = prepared_[running.request];
+  if (!running.first_token) running.first_token = std::chrono::steady_clock::now();
+  if (token.id < 0) {
+    running.broken = true;
+    end(running, Finish::none);
+    return true;
+  }
+  auto& out = running.out;
+  out.tokens.push_back(token.id);
+  if (request.options.sampling.logprobs >= 0) {
+    out.logprobs.chosen.push_back(token.logprob);
+    for (const auto& alternative : token.top) {
+      out.logprobs.top_ids.push_back(alternative.id);
+      out.logprobs.top_values.push_back(alternative.logprob);
+    }
+  }
+  if (running.eos.contains(token.id)) {
+    end(running, Finish::end_of_text);
+    return true;
+  }
+  if (running.decoder) out.text += running.stops->push(running.decoder->push(token.id));
+  if (running.stops && running.stops->stopped()) {
+    end(running, Finish::stop_string);
+    return true;
+  }
+  if (static_cast<std::int64_t>(out.tokens.size()) == request.max_new_tokens) {
+    end(running, Finish::length);
+    return true;
+  }
+  return false;
+}
+
+void Answers::end(Running& running, Finish finish) {
+  running.ended = true;
+  if (running.decoder && !running.stops->stopped()) {
+    running.out.text += running.stops->push(running.decoder->finish());
+    running.out.text += running.stops->finish();
+  }
+  running.out.finish = finish;
+}
+
+void Answers::on_done(std::size_t sequence, std::vector<std::uint64_t> digests, std::int64_t positions) {
+  auto& running = *running_[sequence];
+  if (!running.ended) return;  // the run is stopping; it starts again when the job goes on
+  auto& result = results_[running.request];
+  if (!digests.empty()) running.out.trace = {trace_layers_, positions, std::move(digests)};
+  if (running.broken) {
+    result.status = Status::bad;
+    result.message = "the model's logits are not finite after " + std::to_string(running.out.tokens.size()) +
+                     " tokens: its weights or this build overflow on this prompt";
+  }
+  const auto elapsed = std::chrono::steady_clock::now() - *running.first_token;
+  result.seconds = std::max(result.seconds, std::chrono::duration<double>(elapsed).count());
+  result.samples[running.sample] = std::move(running.out);
+  if (--open_samples_[running.request] == 0) complete(running.request);
+}
+
+void Answers::complete(std::size_t request) {
+  auto& result = results_[request];
+  if (result.status == Status::bad) {
+    result.samples.clear();
+  } else {
+    result.status = Status::done;
+    result.sha256 = hash_of(prepared_[request], result.samples);
+  }
+  on_request_(request, result);
+}
+
+std::vector<RequestResult> Answers::take() {
+  for (auto& result : results_) {
+    if (result.status == Status::unfinished) result.samples.clear();
+  }
+  return std::move(results_);
+}
+
+}  // namespace diffuse

@@ -1,0 +1,54 @@
+#pragma once
+// From a job to sequences: what rank 0 does before anything runs. A request that cannot be answered gets its
+// reason here and takes no part; the others are not disturbed.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "job/job.hpp"
+#include "job/result.hpp"
+#include "pipeline/driver.hpp"
+#include "text/chat_template.hpp"
+#include "text/generate_options.hpp"
+#include "text/stop.hpp"
+#include "text/tokenizer.hpp"
+
+namespace diffuse {
+
+// What of a model folder concerns text. A folder without a tokenizer runs jobs of token ids and leaves the
+// text empty.
+struct TextSide {
+  std::optional<Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat;
+  GenerationConfig generation;
+
+  static TextSide open(const std::filesystem::path& folder);
+};
+
+struct PreparedRequest {
+  std::string id;
+  std::string problem;  // not empty: the request is bad, and this is why
+  GenerateOptions options;
+  std::uint64_t seed = 0;
+  std::vector<std::int32_t> prompt;
+  std::int64_t max_new_tokens = 0;  // cut to what the context has room for
+};
+
+struct ModelLimits {
+  std::int64_t vocab = 0;
+  std::int64_t max_positions = 0;
+  std::int64_t kv_positions = 0;  // that the key-value memory of every stage has room for
+};
+
+// One a request, in job order. Seeds that the job does not give are derived from its bytes, so that the same
+// job gives the same answers; `seeds` (of a journal) take precedence where not empty.
+std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const ModelLimits& limits,
+                                     const std::vector<std::uint64_t>& seeds = {});
+
+// The sequence of one sample of a request.
+Sequence make_sequence(const PreparedRequest& request, std::size_t index, std::int32_t sample);
+
+}  // namespace diffuse

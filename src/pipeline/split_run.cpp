@@ -1,0 +1,167 @@
+#include "pipeline/split_run.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "core/error.hpp"
+#include "core/hash.hpp"
+
+namespace diffuse {
+namespace {
+
+std::string human(std::uint64_t bytes) {
+  constexpr double kMib = 1 << 20;
+  const auto tenths = static_cast<std::uint64_t>(static_cast<double>(bytes) / kMib * 10 + 0.5);
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
+}
+
+std::int64_t pages_of(const Sequence& sequence) {
+  const auto tokens = static_cast<std::int64_t>(sequence.prompt.size()) + sequence.max_new_tokens;
+  return (tokens + kPageTokens - 1) / kPageTokens;
+}
+
+// What could be in use at once: memory that no schedule can fill is not taken.
+std::int64_t useful_pages(const std::vector<Sequence>& sequences, std::size_t places) {
+  std::vector<std::int64_t> pages;
+  for (const auto& sequence : sequences) pages.push_back(pages_of(sequence));
+  std::sort(pages.rbegin(), pages.rend());
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < std::min(places, pages.size()); ++i) sum += pages[i];
+  return std::max<std::int64_t>(sum, 1);
+}
+
+}  // namespace
+
+// Travels from rank 0 before each run; the plan's digest guards against ranks that see different files.
+struct SplitRun::Setup {
+  std::uint64_t plan = 0;
+  std::int64_t max_rows = 0;
+  std::int64_t kv_pages = 0;
+  std::uint8_t trace = 0;
+  std::uint8_t padding[7] = {};
+};
+
+std::int64_t kv_budget(const Recipe& recipe, const Plan& plan, const Backend& backend, std::uint64_t bytes) {
+  std::int64_t pages = std::numeric_limits<std::int32_t>::max();
+  for (const auto& slice : plan.ranks) {
+    const auto page = kv_page_bytes(recipe, slice, backend);
+    if (page > 0) pages = std::min(pages, static_cast<std::int64_t>(bytes / page));
+  }
+  return pages;
+}
+
+SplitRun::SplitRun(const Recipe& recipe, const Checkpoint& checkpoint, const Plan& plan, Transport& transport,
+                   Backend& backend, Log& log)
+    : recipe_(recipe), plan_(plan), transport_(transport), backend_(backend), log_(log) {
+  if (static_cast<int>(plan.ranks.size()) != transport.size())
+    throw_internal("the plan is made for another number of ranks");
+  const auto& slice = plan.ranks[static_cast<std::size_t>(transport.rank())];
+  if (slice.idle())
+    log_.line("holds no layers and idles: the model has " + std::to_string(plan.stages) + " slices");
+  const auto start = std::chrono::steady_clock::now();
+  if (!slice.idle()) {
+    weights_ = load_slice(recipe, slice, checkpoint, backend, [&](std::uint64_t bytes) {
+      log_.progress("loading weights, " + human(bytes) + " of " + human(slice.weight_bytes));
+    });
+  }
+  log_.end_progress();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  exchange_loads({weights_.bytes_read, elapsed.count()});
+}
+
+SplitRun::~SplitRun() = default;
+
+void SplitRun::exchange_loads(const LoadReport& mine) {
+  // Hashes in the order of the plan's tensor list, which rank 0 has too.
+  std::vector<std::uint64_t> hashes;
+  const auto rank = static_cast<std::size_t>(transport_.rank());
+  for (const auto& name : plan_.ranks[rank].tensors) hashes.push_back(weights_.hashes.at(name));
+  if (rank != 0) {
+    transport_.send_now(0, Channel::result, std::as_bytes(std::span(&mine, 1)), {"what a rank has loaded"});
+    if (!hashes.empty())
+      transport_.send_now(0, Channel::result, std::as_bytes(std::span(hashes)),
+                          {"the hashes of a rank's tensors"});
+    return;
+  }
+  std::map<std::string, std::uint64_t> all = weights_.hashes;
+  loads_.push_back(mine);
+  for (int peer = 1; peer < transport_.size(); ++peer) {
+    const auto& tensors = plan_.ranks[static_cast<std::size_t>(peer)].tensors;
+    auto& load = loads_.emplace_back();
+    transport_.receive_now(peer, Channel::result, std::as_writable_bytes(std::span(&load, 1)),
+                           {"what a rank has loaded"});
+    if (tensors.empty()) continue;
+    std::vector<std::uint64_t> theirs(tensors.size());
+    transport_.receive_now(peer, Channel::result, std::as_writable_bytes(std::span(theirs)),
+                           {"the hashes of a rank's tensors"});
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const auto [entry, fresh] = all.emplace(tensors[i], theirs[i]);
+      if (!fresh && entry->second != theirs[i]) {
+        throw_io("ranks 0 and " + std::to_string(peer) + " read different bytes for the tensor '" +
+                 tensors[i] + "': the model folders on their hosts differ");
+      }
+    }
+  }
+  tensors_hash_ = combined_hash(all);
+}
+
+SplitRun::Setup SplitRun::agree(const Setup& mine) {
+  Setup setup = mine;
+  const auto text = plan_.slices();
+  setup.plan = digest64(std::as_bytes(std::span(text)));
+  if (transport_.rank() == 0) {
+    for (int peer = 1; peer < transport_.size(); ++peer) {
+      transport_.send_now(peer, Channel::control, std::as_bytes(std::span(&setup, 1)),
+                          {"the set-up of a run"});
+    }
+    return setup;
+  }
+  Setup theirs;
+  transport_.receive_now(0, Channel::control, std::as_writable_bytes(std::span(&theirs, 1)),
+                         {"the set-up of a run"});
+  if (theirs.plan != setup.plan) {
+    throw_internal("this rank planned the slices " + text +
+                   ", rank 0 others: do all ranks see the same model folder?");
+  }
+  return theirs;
+}
+
+DriverReport SplitRun::run(const std::vector<Sequence>& sequences, const RunOptions& options,
+                           const DriverEvents& events) {
+  ScheduleConfig schedule;
+  schedule.stages = plan_.stages;
+  schedule.max_rows_per_step = options.chunk;
+  schedule.max_group = std::min(options.max_group, kMaxEntries);
+  schedule.groups = options.groups;
+  schedule.page_tokens = kPageTokens;
+  const auto places =
+      static_cast<std::size_t>(schedule.max_group) * static_cast<std::size_t>(plan_.stages + 2);
+  schedule.kv_pages = std::min(options.kv_pages, useful_pages(sequences, places));
+  // A decode step's rows may exceed a small chunk.
+  const auto max_rows = options.chunk + schedule.max_group;
+  const auto setup = agree({.max_rows = max_rows, .kv_pages = schedule.kv_pages, .trace = options.trace});
+
+  const auto& slice = plan_.ranks.front();
+  Executor executor(recipe_, slice, backend_, weights_,
+                    {.max_rows = setup.max_rows, .kv_pages = setup.kv_pages, .trace = options.trace});
+  Stage stage(executor, backend_, transport_, recipe_, {.stages = plan_.stages, .flip = options.flip});
+  std::vector<std::int64_t> layers;
+  for (const auto& each : plan_.ranks) layers.push_back(each.layers() + (each.front ? 1 : 0));
+  auto report = drive(stage, transport_, schedule, sequences, layers, options.trace, events);
+  log_.end_progress();
+  return report;
+}
+
+void SplitRun::follow() {
+  const auto setup = agree({});
+  const auto& slice = plan_.ranks[static_cast<std::size_t>(transport_.rank())];
+  if (slice.idle()) return;
+  Executor executor(recipe_, slice, backend_, weights_,
+                    {.max_rows = setup.max_rows, .kv_pages = setup.kv_pages, .trace = setup.trace != 0});
+  Stage stage(executor, backend_, transport_, recipe_, {.stages = plan_.stages, .flip = {}});
+  const auto report = stage.loop();
+  transport_.send_now(0, Channel::result, std::as_bytes(std::span(&report, 1)), {"the report of a stage"});
+}
+
+}  // namespace diffuse

@@ -1,0 +1,70 @@
+#pragma once
+// A model over the ranks of a transport: loads each rank's slice once, then runs lists of sequences through
+// it. Every rank makes the object and calls the same functions in the same order; rank 0 drives, the others
+// follow.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.hpp"
+#include "core/log.hpp"
+#include "pipeline/driver.hpp"
+#include "slice/executor.hpp"
+#include "slice/plan.hpp"
+
+namespace diffuse {
+
+struct LoadReport {
+  std::uint64_t bytes_read = 0;
+  double seconds = 0;
+};
+
+struct RunOptions {
+  std::int64_t chunk = 256;     // most rows of a prefill step
+  std::int32_t max_group = 64;  // most sequences of a decode step
+  std::int32_t groups = 0;      // 0: the schedule chooses
+  std::int64_t kv_pages = 0;    // the budget; see kv_budget
+  bool trace = false;
+  std::optional<FlipBit> flip;  // on the first hand-over, between rank 0 and rank 1
+};
+
+class SplitRun {
+ public:
+  // Collective. Loads this rank's slice and tells rank 0 what was read. References must outlive the object.
+  // Throws internal where the ranks do not have the same plan.
+  SplitRun(const Recipe& recipe, const Checkpoint& checkpoint, const Plan& plan, Transport& transport,
+           Backend& backend, Log& log);
+  ~SplitRun();
+
+  // On rank 0: a rank each, and the digest of all tensors (the same for any split).
+  const std::vector<LoadReport>& loads() const { return loads_; }
+  const std::string& tensors_hash() const { return tensors_hash_; }
+
+  // Rank 0. All sequences must fit `options.kv_pages`.
+  DriverReport run(const std::vector<Sequence>& sequences, const RunOptions& options,
+                   const DriverEvents& events);
+  // Every other rank, once for each run().
+  void follow();
+
+ private:
+  struct Setup;
+  void exchange_loads(const LoadReport& mine);
+  Setup agree(const Setup& mine);
+
+  const Recipe& recipe_;
+  const Plan& plan_;
+  Transport& transport_;
+  Backend& backend_;
+  Log& log_;
+  SliceWeights weights_;
+  std::vector<LoadReport> loads_;
+  std::string tensors_hash_;
+};
+
+// Pages that every stage of a plan has room for within `bytes` of key-value memory a rank.
+std::int64_t kv_budget(const Recipe& recipe, const Plan& plan, const Backend& backend, std::uint64_t bytes);
+
+}  // namespace diffuse

@@ -1,0 +1,309 @@
+#include "pipeline/stage.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.hpp"
+
+namespace diffuse {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::int64_t nanoseconds_since(Clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+}
+
+template <typename Value>
+void append(std::vector<std::byte>& bytes, const Value& value) {
+  const auto* from = reinterpret_cast<const std::byte*>(&value);
+  bytes.insert(bytes.end(), from, from + sizeof value);
+}
+
+template <typename Value>
+Value take(std::span<const std::byte>& bytes) {
+  Value value;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  bytes = bytes.subspan(sizeof value);
+  return value;
+}
+
+bool plain_greedy(const SampleSpec& spec) {
+  return spec.temperature == 0 && spec.logprobs < 0 && spec.repetition_penalty == 1;
+}
+
+}  // namespace
+
+std::size_t answer_bytes(const Descriptor& step, std::span<const SampleSpec> slots) {
+  std::size_t bytes = sizeof(std::uint64_t);
+  for (int i = 0; i < step.entries; ++i) {
+    const auto& entry = step.entry[static_cast<std::size_t>(i)];
+    if (entry.sample == 0) continue;
+    const auto top = std::max(0, slots[static_cast<std::size_t>(entry.slot)].logprobs);
+    bytes += sizeof(WireToken) + static_cast<std::size_t>(top) * sizeof(TokenLogprob);
+  }
+  return bytes;
+}
+
+std::vector<SampledToken> read_answer(std::span<const std::byte> bytes, const Descriptor& step,
+                                      std::span<const SampleSpec> slots) {
+  if (bytes.size() != answer_bytes(step, slots))
+    throw_internal("an answer of the last stage has the wrong size");
+  if (take<std::uint64_t>(bytes) != step.number)
+    throw_internal("an answer of the last stage belongs to another step");
+  std::vector<SampledToken> tokens;
+  for (int i = 0; i < step.entries; ++i) {
+    const auto& entry = step.entry[static_cast<std::size_t>(i)];
+    if (entry.sample == 0) continue;
+    const auto wire = take<WireToken>(bytes);
+    auto& token = tokens.emplace_back(SampledToken{wire.id, wire.logprob, {}});
+    for (auto left = slots[static_cast<std::size_t>(entry.slot)].logprobs; left > 0; --left)
+      token.top.push_back(take<TokenLogprob>(bytes));
+  }
+  return tokens;
+}
+
+Stage::Stage(Executor& executor, Backend& backend, Transport& transport, const Recipe& recipe,
+             const StageOptions& options)
+    : executor_(executor),
+      backend_(backend),
+      transport_(transport),
+      recipe_(recipe),
+      options_(options),
+      rank_(transport.rank()) {
+  carries_.resize(static_cast<std::size_t>(options_.stages == 1 ? 1 : options_.carries));
+  for (auto& carry : carries_) {
+    carry.buffer = executor_.make_carry();
+    if (!backend_.host_addressable()) carry.host.resize(carry.buffer.bytes());
+  }
+}
+
+Stage::~Stage() = default;
+
+std::string Stage::describe(const Descriptor& step) const {
+  std::string text = "layer " + std::to_string(executor_.slice().first_layer) + ", step " +
+                     std::to_string(step.number) + ", request";
+  for (int i = 0; i < std::min<int>(step.entries, 4); ++i) {
+    text +=
+        (i == 0 ? " " : ", ") +
+        std::to_string(
+            slots_[static_cast<std::size_t>(step.entry[static_cast<std::size_t>(i)].slot)].sampling.request);
+  }
+  if (step.entries > 4) text += " and " + std::to_string(step.entries - 4) + " more";
+  return text;
+}
+
+Stage::SlotState& Stage::slot_of(std::int32_t slot) {
+  const auto index = static_cast<std::size_t>(slot);
+  if (slots_.size() <= index) slots_.resize(index + 1);
+  return slots_[index];
+}
+
+std::size_t Stage::take_carry() {
+  const auto index = next_carry_;
+  next_carry_ = (next_carry_ + 1) % carries_.size();
+  auto& carry = carries_[index];
+  if (carry.sent) {
+    carry.sent->wait();
+    carry.sent.reset();
+  }
+  return index;
+}
+
+std::span<std::byte> Stage::host_bytes(Carry& carry, std::int64_t rows) {
+  const auto bytes = static_cast<std::size_t>(rows * recipe_.hidden) * sizeof(float);
+  return {backend_.host_addressable() ? carry.buffer.data() : carry.host.data(), bytes};
+}
+
+Stage::Pending Stage::next_command() {
+  const auto listen = [&] {
+    incoming_ticket_ =
+        transport_.receive(0, Channel::control, std::as_writable_bytes(std::span(&incoming_, 1)),
+                           {"the next step's descriptor"});
+  };
+  if (!incoming_ticket_) listen();
+  // Descriptors that are here already are looked at ahead, so that the rows of the next step can arrive while
+  // this one is computed; one carry stays free for the step under way.
+  while (pending_.empty() ||
+         (pending_.size() + 1 < carries_.size() && incoming_ticket_ && incoming_ticket_->done())) {
+    if (!incoming_ticket_) break;
+    incoming_ticket_->wait();
+    Pending pending{incoming_, 0};
+    incoming_ticket_.reset();
+    if (pending.command.command == Command::step) {
+      pending.carry = take_carry();
+      auto& carry = carries_[pending.carry];
+      carry.received = transport_.receive(
+          rank_ - 1, Channel::carry, host_bytes(carry, pending.command.rows()), {describe(pending.command)});
+    }
+    if (pending.command.command == Command::admit) {
+      // At once, for messages about the steps behind it; whoever held the slot before has left it on all
+      // stages.
+      slot_of(pending.command.slot).sampling = pending.command.sampling;
+    }
+    if (pending.command.command == Command::admit && last() &&
+        pending.command.sampling.repetition_penalty != 1) {
+      auto& history = slots_[static_cast<std::size_t>(pending.command.slot)].history;
+      history.resize(static_cast<std::size_t>(pending.command.prompt_tokens));
+      transport_.receive_now(0, Channel::control, std::as_writable_bytes(std::span(history)),
+                             {"the prompt of a request with a repetition penalty"});
+    }
+    const bool more = pending.command.command != Command::finish;
+    pending_.push_back(pending);
+    if (more) listen();
+  }
+  const auto next = pending_.front();
+  pending_.pop_front();
+  return next;
+}
+
+StageReport Stage::loop() {
+  for (;;) {
+    const auto start = Clock::now();
+    auto pending = next_command();
+    const bool step = pending.command.command == Command::step;
+    if (step) carries_[pending.carry].received->wait();
+    if (report_.steps > 0 && step) report_.waited_ns += nanoseconds_since(start);
+    if (pending.command.command == Command::finish) return finish();
+    carry_out(pending);
+  }
+}
+
+void Stage::carry_out(Pending& pending) {
+  const auto& command = pending.command;
+  switch (command.command) {
+    case Command::admit:
+      return executor_.admit(command.slot, command.reserved_tokens);
+    case Command::step: {
+      auto& carry = carries_[pending.carry];
+      carry.received.reset();
+      auto answer = compute(command, {}, carry);
+      if (last()) send_answer(std::move(answer), describe(command));
+      return;
+    }
+    case Command::release: {
+      const auto digests = executor_.release(command.slot, command.reserved_tokens);
+      if (command.trace == 0) return;
+      const auto bytes = std::as_bytes(std::span(digests));
+      send_answer({bytes.begin(), bytes.end()}, "digests of slot " + std::to_string(command.slot));
+      return;
+    }
+    case Command::finish:
+      return;
+  }
+}
+
+void Stage::admit(const Descriptor& command, std::span<const std::int32_t> prompt) {
+  executor_.admit(command.slot, command.reserved_tokens);
+  auto& slot = slot_of(command.slot);
+  slot.sampling = command.sampling;
+  if (last() && command.sampling.repetition_penalty != 1) slot.history.assign(prompt.begin(), prompt.end());
+}
+
+std::vector<std::byte> Stage::run(const Descriptor& step, std::span<const std::int32_t> ids) {
+  return compute(step, ids, carries_[take_carry()]);
+}
+
+std::vector<std::uint64_t> Stage::release(const Descriptor& command) {
+  return executor_.release(command.slot, command.reserved_tokens);
+}
+
+StageReport Stage::finish() {
+  for (auto& carry : carries_) {
+    if (carry.sent) carry.sent->wait();
+  }
+  for (auto& answer : answers_) answer.sent->wait();
+  answers_.clear();
+  report_.bytes_sent = transport_.bytes_sent();
+  return report_;
+}
+
+std::vector<std::byte> Stage::compute(const Descriptor& step, std::span<const std::int32_t> ids,
+                                      Carry& carry) {
+  const auto start = Clock::now();
+  const auto rows = step.rows();
+  const Rows hidden{carry.buffer.floats(), rows, recipe_.hidden, recipe_.hidden};
+  if (!first() && !backend_.host_addressable()) backend_.upload(carry.buffer.data(), host_bytes(carry, rows));
+  executor_.run(step, ids, hidden);
+  std::vector<std::byte> answer;
+  if (last()) {
+    answer = sample(step, hidden);
+  } else {
+    const auto bytes = host_bytes(carry, rows);
+    if (!backend_.host_addressable()) backend_.download(bytes, carry.buffer.data());
+    if (options_.flip && options_.flip->step == step.number && options_.flip->row < rows) {
+      bytes[static_cast<std::size_t>(options_.flip->row * recipe_.hidden) * sizeof(float) + 2] ^=
+          std::byte{1};
+    }
+    carry.sent = transport_.send(rank_ + 1, Channel::carry, bytes, {describe(step)});
+  }
+  report_.busy_ns += nanoseconds_since(start);
+  ++report_.steps;
+  report_.rows += static_cast<std::uint64_t>(rows);
+  return answer;
+}
+
+SampledToken Stage::choose(std::span<const float> logits, SlotState& slot, std::int64_t position) {
+  const auto& spec = slot.sampling;
+  SamplingParams params;
+  params.temperature = spec.temperature;
+  params.top_k = spec.top_k;
+  params.top_p = spec.top_p;
+  params.min_p = spec.min_p;
+  params.repetition_penalty = spec.repetition_penalty;
+  params.logprobs = spec.logprobs;
+  const SampleKey key{spec.seed, static_cast<std::uint64_t>(spec.request),
+                      static_cast<std::uint32_t>(spec.sample), static_cast<std::uint32_t>(position)};
+  for (const auto logit : logits) {
+    if (!(logit - logit == 0) && !(logit < 0)) return {};  // NaN or plus infinity
+  }
+  auto token = sample_token(logits, params, slot.history, key, scratch_);
+  if (spec.repetition_penalty != 1) slot.history.push_back(token.id);
+  return token;
+}
+
+std::vector<std::byte> Stage::sample(const Descriptor& step, ConstRows hidden) {
+  std::vector<std::int64_t> rows;
+  std::vector<const Entry*> entries;
+  std::int64_t row = 0;
+  bool all_greedy = true;
+  for (int i = 0; i < step.entries; ++i) {
+    const auto& entry = step.entry[static_cast<std::size_t>(i)];
+    row += entry.rows;
+    if (entry.sample == 0) continue;
+    rows.push_back(row - 1);
+    entries.push_back(&entry);
+    all_greedy = all_greedy && plain_greedy(slots_[static_cast<std::size_t>(entry.slot)].sampling);
+  }
+  std::vector<std::byte> answer;
+  append(answer, step.number);
+  if (rows.empty()) return answer;
+  const Rows logits = executor_.logits(hidden, rows);
+  if (all_greedy) {
+    std::vector<std::int32_t> ids(rows.size());
+    backend_.argmax(logits, ids);
+    for (const auto id : ids) append(answer, WireToken{id, 0});
+    return answer;
+  }
+  std::vector<float> values(static_cast<std::size_t>(logits.rows * logits.cols));
+  backend_.download(std::as_writable_bytes(std::span(values)),
+                    reinterpret_cast<const std::byte*>(logits.data));
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const auto width = static_cast<std::size_t>(logits.cols);
+    auto& slot = slots_[static_cast<std::size_t>(entries[i]->slot)];
+    const auto position = entries[i]->first_position + entries[i]->rows;
+    auto token = choose(std::span(values).subspan(i * width, width), slot, position);
+    append(answer, WireToken{token.id, token.logprob});
+    token.top.resize(static_cast<std::size_t>(std::max(0, slot.sampling.logprobs)));
+    for (const auto& alternative : token.top) append(answer, alternative);
+  }
+  return answer;
+}
+
+void Stage::send_answer(std::vector<std::byte> bytes, const std::string& purpose) {
+  while (!answers_.empty() && answers_.front().sent->done()) answers_.pop_front();
+  auto& answer = answers_.emplace_back(Answer{std::move(bytes), nullptr});
+  answer.sent = transport_.send(0, Channel::result, answer.bytes, {purpose});
+}
+
+}  // namespace diffuse

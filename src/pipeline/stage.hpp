@@ -1,0 +1,120 @@
+#pragma once
+// One stage of the pipeline: carries out rank 0's descriptors on its slice, takes hidden rows from the stage
+// before and hands them to the next; the last one samples. Rank 0 feeds its own stage by hand, the others run
+// loop().
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "schedule/step.hpp"
+#include "slice/executor.hpp"
+#include "text/sampling.hpp"
+#include "transport/transport.hpp"
+
+namespace diffuse {
+
+// What the last stage says of one entry that samples: as it travels, followed by `top` pairs of TokenLogprob.
+struct WireToken {
+  std::int32_t id = -1;  // -1: the logits hold a NaN or an infinity, no token can be chosen
+  float logprob = 0;
+};
+// Bytes of a step's answer: its number, then each sampling entry's WireToken and alternatives.
+std::size_t answer_bytes(const Descriptor& step, std::span<const SampleSpec> slots);
+std::vector<SampledToken> read_answer(std::span<const std::byte> bytes, const Descriptor& step,
+                                      std::span<const SampleSpec> slots);
+
+// Sent to rank 0 at the end.
+struct StageReport {
+  std::int64_t busy_ns = 0;    // computing
+  std::int64_t waited_ns = 0;  // for hidden rows and descriptors, between the first step and the last
+  std::uint64_t steps = 0;
+  std::uint64_t rows = 0;
+  std::uint64_t bytes_sent = 0;
+};
+
+// A fault to be found: one bit of one hidden tensor flips between two ranks, for a check of the checker.
+struct FlipBit {
+  std::uint64_t step = 0;
+  std::int64_t row = 0;
+};
+
+struct StageOptions {
+  std::int32_t stages = 1;
+  std::int32_t carries = 3;     // hidden tensors in flight at this stage
+  std::optional<FlipBit> flip;  // on the stage that sends
+};
+
+class Stage {
+ public:
+  // References must outlive the stage. The transport's rank is the stage's number.
+  Stage(Executor& executor, Backend& backend, Transport& transport, const Recipe& recipe,
+        const StageOptions& options);
+  ~Stage();
+
+  // Until `finish`: every descriptor in order. For ranks that are not 0.
+  StageReport loop();
+
+  // Rank 0's stage: the same commands, called. A step's ids are given, one a row. Where this stage is also
+  // the last, run() returns the answer; else the answer comes from there.
+  void admit(const Descriptor& command, std::span<const std::int32_t> prompt);
+  std::vector<std::byte> run(const Descriptor& step, std::span<const std::int32_t> ids);
+  std::vector<std::uint64_t> release(const Descriptor& command);
+  StageReport finish();
+
+ private:
+  struct Carry {
+    Buffer buffer;
+    std::vector<std::byte> host;  // staging, where the backend's memory is not the host's
+    std::unique_ptr<Ticket> received;
+    std::unique_ptr<Ticket> sent;
+  };
+  struct Pending {
+    Descriptor command;
+    std::size_t carry = 0;
+  };
+  struct SlotState {
+    SampleSpec sampling;
+    std::vector<std::int32_t> history;  // prompt and generated ids, kept where a penalty reads them
+  };
+
+  bool first() const { return rank_ == 0; }
+  bool last() const { return rank_ == options_.stages - 1; }
+  SlotState& slot_of(std::int32_t slot);
+  std::size_t take_carry();
+  std::span<std::byte> host_bytes(Carry& carry, std::int64_t rows);
+  Pending next_command();
+  void carry_out(Pending& pending);
+  std::vector<std::byte> compute(const Descriptor& step, std::span<const std::int32_t> ids, Carry& carry);
+  std::vector<std::byte> sample(const Descriptor& step, ConstRows hidden);
+  SampledToken choose(std::span<const float> logits, SlotState& slot, std::int64_t position);
+  void send_answer(std::vector<std::byte> bytes, const std::string& purpose);
+  std::string describe(const Descriptor& step) const;
+
+  Executor& executor_;
+  Backend& backend_;
+  Transport& transport_;
+  const Recipe& recipe_;
+  StageOptions options_;
+  int rank_;
+  std::vector<Carry> carries_;
+  std::size_t next_carry_ = 0;
+  std::vector<SlotState> slots_;
+  SamplingScratch scratch_;
+  Descriptor incoming_;
+  std::unique_ptr<Ticket> incoming_ticket_;
+  std::deque<Pending> pending_;
+  struct Answer {
+    std::vector<std::byte> bytes;
+    std::unique_ptr<Ticket> sent;
+  };
+  std::deque<Answer> answers_;
+  StageReport report_;
+};
+
+}  // namespace diffuse

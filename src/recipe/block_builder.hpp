@@ -1,0 +1,53 @@
+#pragma once
+// Finds a stack's tensors by the dictionary and makes the steps of its blocks.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "recipe/facts.hpp"
+#include "recipe/model_config.hpp"
+#include "recipe/recipe.hpp"
+#include "recipe/tensor_book.hpp"
+
+namespace diffuse {
+
+class BlockBuilder {
+ public:
+  // All must outlive it. `layers` stands in front of a layer's number ("model.layers.").
+  BlockBuilder(TensorBook& book, const Facts& facts, const ModelConfig& model, std::string_view layers);
+
+  Block block(std::int64_t layer);
+
+  // The first of prefix + candidate that has a weight; prefix + the usual name where none has.
+  std::string module(const std::string& prefix, std::span<const std::string_view> candidates) const;
+  // Takes the norm's weight [size] and, as the family has it, its bias.
+  NormSpec norm(const std::string& module, std::int64_t size);
+
+ private:
+  struct Linear {
+    MatrixRef weight;
+    std::optional<VectorRef> bias;
+  };
+  // Takes a weight of [sum of parts, cols] (or transposed) and its bias, cut into its parts.
+  std::vector<Linear> linear(const std::string& module, std::span<const std::int64_t> parts,
+                             std::int64_t cols, Presence bias);
+  Linear linear(const std::string& module, std::int64_t rows, std::int64_t cols, Presence bias);
+  bool has_module(const std::string& prefix, std::span<const std::string_view> candidates) const;
+
+  Attention attention(const std::string& prefix, std::int64_t layer);
+  std::optional<NormSpec> head_norm(const std::string& prefix, std::span<const std::string_view> candidates,
+                                    std::int64_t heads, bool& whole_row);
+  Mlp mlp(const std::string& prefix);
+  Experts experts(const std::string& prefix);
+  Expert stored_expert(const std::string& module);
+
+  TensorBook& book_;
+  const Facts& facts_;
+  const ModelConfig& model_;
+  std::string layers_;
+};
+
+}  // namespace diffuse

@@ -1,0 +1,121 @@
+#pragma once
+// The names that the field uses for the same role: keys of config.json, and parts of tensors' names. The
+// usual name stands first. A further name is a further entry here, nothing else.
+
+#include <array>
+#include <string_view>
+
+namespace diffuse {
+
+namespace keys {
+
+using Key = std::string_view;
+
+inline constexpr std::array kModelType = {Key("model_type")};
+inline constexpr std::array kHidden = {Key("hidden_size"), Key("n_embd"), Key("d_model")};
+inline constexpr std::array kDepth = {Key("num_hidden_layers"), Key("n_layer"), Key("n_layers")};
+inline constexpr std::array kVocab = {Key("vocab_size")};
+inline constexpr std::array kHeads = {Key("num_attention_heads"), Key("n_head"), Key("n_heads")};
+inline constexpr std::array kKvHeads = {Key("num_key_value_heads"), Key("num_kv_heads"), Key("n_head_kv")};
+inline constexpr std::array kHeadDim = {Key("head_dim")};
+inline constexpr std::array kInner = {Key("intermediate_size"), Key("n_inner"), Key("ffn_dim")};
+inline constexpr std::array kMaxPositions = {Key("max_position_embeddings"), Key("n_positions"), Key("n_ctx"),
+                                             Key("max_sequence_length")};
+inline constexpr std::array kNormEps = {Key("rms_norm_eps"), Key("layer_norm_epsilon"), Key("layer_norm_eps"),
+                                        Key("norm_epsilon"), Key("norm_eps")};
+inline constexpr std::array kActivation = {Key("hidden_act"), Key("hidden_activation"),
+                                           Key("activation_function")};
+inline constexpr std::array kTied = {Key("tie_word_embeddings")};
+inline constexpr std::array kRopeTheta = {Key("rope_theta"), Key("rotary_emb_base")};
+inline constexpr std::array kRopeType = {Key("rope_type"), Key("type")};
+inline constexpr std::array kPartialRotary = {Key("partial_rotary_factor"), Key("rotary_pct")};
+inline constexpr std::array kOriginalPositions = {Key("original_max_position_embeddings")};
+inline constexpr std::array kWindow = {Key("sliding_window")};
+inline constexpr std::array kUseWindow = {Key("use_sliding_window")};
+inline constexpr std::array kMaxWindowLayers = {Key("max_window_layers")};
+inline constexpr std::array kLayerTypes = {Key("layer_types")};
+inline constexpr std::array kAttentionSoftcap = {Key("attn_logit_softcapping")};
+inline constexpr std::array kLogitsSoftcap = {Key("final_logit_softcapping")};
+inline constexpr std::array kQueryScalar = {Key("query_pre_attn_scalar")};
+inline constexpr std::array kScaleAttention = {Key("scale_attn_weights")};
+inline constexpr std::array kExperts = {Key("num_local_experts"), Key("num_experts"),
+                                        Key("n_routed_experts")};
+inline constexpr std::array kExpertsPerToken = {Key("num_experts_per_tok")};
+
+}  // namespace keys
+
+// Parts of tensors' names. `.weight` and `.bias` are added to what stands here.
+namespace names {
+
+using Name = std::string_view;
+
+// What stands in front of a layer's number, and in front of the tensors of front and back.
+struct Stack {
+  Name layers;
+  Name root;
+};
+inline constexpr std::array kStacks = {
+    Stack{"model.layers.", "model."},
+    Stack{"transformer.h.", "transformer."},
+    Stack{"model.decoder.layers.", "model.decoder."},
+    Stack{"gpt_neox.layers.", "gpt_neox."},
+    Stack{"layers.", ""},
+    Stack{"h.", ""},
+};
+
+// Behind the root.
+inline constexpr std::array kEmbedding = {Name("embed_tokens"), Name("wte"), Name("embed_in"),
+                                          Name("word_embeddings")};
+inline constexpr std::array kPositions = {Name("wpe"), Name("embed_positions")};
+inline constexpr std::array kFinalNorm = {Name("norm"), Name("ln_f"), Name("final_layer_norm"),
+                                          Name("final_layernorm")};
+// From the start of the name.
+inline constexpr std::array kHead = {Name("lm_head"), Name("embed_out")};
+
+// Behind a layer's number and a dot.
+inline constexpr std::array kQuery = {Name("self_attn.q_proj"), Name("attn.q_proj"), Name("attention.wq"),
+                                      Name("attention.q_proj")};
+inline constexpr std::array kKey = {Name("self_attn.k_proj"), Name("attn.k_proj"), Name("attention.wk"),
+                                    Name("attention.k_proj")};
+inline constexpr std::array kValue = {Name("self_attn.v_proj"), Name("attn.v_proj"), Name("attention.wv"),
+                                      Name("attention.v_proj")};
+inline constexpr std::array kAttentionOutput = {
+    Name("self_attn.o_proj"), Name("self_attn.out_proj"), Name("self_attn.dense"), Name("attn.c_proj"),
+    Name("attn.out_proj"),    Name("attention.wo"),       Name("attention.dense"), Name("attention.o_proj")};
+// All query rows, then all key rows, then all value rows.
+inline constexpr std::array kFusedQueryKeyValue = {Name("attn.c_attn"), Name("self_attn.qkv_proj")};
+inline constexpr std::array kQueryNorm = {Name("self_attn.q_norm"), Name("self_attn.q_layernorm")};
+inline constexpr std::array kKeyNorm = {Name("self_attn.k_norm"), Name("self_attn.k_layernorm")};
+
+inline constexpr std::array kGate = {Name("mlp.gate_proj"), Name("mlp.w1"), Name("feed_forward.w1")};
+inline constexpr std::array kGatedUp = {Name("mlp.up_proj"), Name("mlp.w3"), Name("feed_forward.w3")};
+inline constexpr std::array kUngatedUp = {Name("mlp.c_fc"), Name("mlp.up_proj"), Name("mlp.fc1"), Name("fc1"),
+                                          Name("mlp.dense_h_to_4h")};
+inline constexpr std::array kGatedDown = {Name("mlp.down_proj"), Name("mlp.w2"), Name("feed_forward.w2")};
+inline constexpr std::array kUngatedDown = {Name("mlp.c_proj"), Name("mlp.down_proj"), Name("mlp.fc2"),
+                                            Name("fc2"), Name("mlp.dense_4h_to_h")};
+// All gate rows, then all up rows.
+inline constexpr std::array kFusedGateUp = {Name("mlp.gate_up_proj")};
+
+inline constexpr std::array kRouter = {Name("block_sparse_moe.gate"), Name("mlp.gate")};
+// Behind the router's module ("mlp."): one tensor an expert ("experts.3.w1.weight") …
+inline constexpr std::array kExpertGate = {Name("w1"), Name("gate_proj")};
+inline constexpr std::array kExpertUp = {Name("w3"), Name("up_proj")};
+inline constexpr std::array kExpertDown = {Name("w2"), Name("down_proj")};
+// … or one for all: [experts, 2 * inner, hidden], gate rows first, and [experts, hidden, inner].
+inline constexpr Name kFusedExpertsGateUp = "experts.gate_up_proj";
+inline constexpr Name kFusedExpertsDown = "experts.down_proj";
+
+// Norms of a block whose branches are normed before they run, after they ran, or both. The same name can mean
+// two places: what Llama calls post_attention_layernorm stands before its MLP.
+inline constexpr std::array kNormBeforeAttention = {Name("input_layernorm"), Name("ln_1"),
+                                                    Name("self_attn_layer_norm"), Name("attention_norm")};
+inline constexpr std::array kNormBeforeMlp = {Name("post_attention_layernorm"), Name("ln_2"),
+                                              Name("final_layer_norm"), Name("ffn_norm")};
+inline constexpr std::array kNormAfterAttention = {Name("post_attention_layernorm")};
+inline constexpr std::array kNormBetween = {Name("pre_feedforward_layernorm")};
+inline constexpr std::array kNormAfterMlp = {Name("post_feedforward_layernorm")};
+
+}  // namespace names
+
+}  // namespace diffuse

@@ -1,0 +1,137 @@
+#include "recipe/facts.hpp"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "recipe/build.hpp"
+
+namespace diffuse {
+namespace {
+
+constexpr PresenceRule kAlways = {.presence = Presence::always};
+constexpr PresenceRule kAttentionBias = {.presence = Presence::keyed, .key = "attention_bias"};
+constexpr PresenceRule kMlpBias = {.presence = Presence::keyed, .key = "mlp_bias"};
+
+// Read from transformers 5.24, models/<model_type>/configuration_… and modeling_….py.
+constexpr std::array kFacts = {
+    Facts{
+        .model_type = "qwen2",
+        .kv_heads = 32,
+        .max_positions = 32768,
+        .norm = NormKind::rms,
+        .qkv_bias = kAlways,
+        .window_rule = WindowRule::from_max_window_layers,
+        .window = 4096,
+        .max_window_layers = 28,
+        .reads_layer_types = true,
+    },
+    Facts{
+        .model_type = "qwen3",
+        .kv_heads = 32,
+        .head_dim = 128,
+        .max_positions = 32768,
+        .norm = NormKind::rms,
+        .qkv_bias = kAttentionBias,
+        .attention_output_bias = kAttentionBias,
+        .query_key_norm = Presence::always,
+        .window_rule = WindowRule::from_max_window_layers,
+        .window = 4096,
+        .max_window_layers = 28,
+        .reads_layer_types = true,
+    },
+    Facts{
+        .model_type = "llama",
+        .max_positions = 2048,
+        .norm = NormKind::rms,
+        .qkv_bias = kAttentionBias,
+        .attention_output_bias = kAttentionBias,
+        .mlp_bias = kMlpBias,
+    },
+    Facts{
+        .model_type = "mistral",
+        .kv_heads = 8,
+        .max_positions = 131072,
+        .norm = NormKind::rms,
+        .window_rule = WindowRule::every_layer,
+        .window = 4096,
+    },
+    Facts{
+        .model_type = "mixtral",
+        .kv_heads = 8,
+        .max_positions = 131072,
+        .norm_eps = 1e-5,
+        .norm = NormKind::rms,
+        .rope_theta = 1e6,
+        .window_rule = WindowRule::every_layer,
+        .has_experts = true,
+    },
+    Facts{
+        .model_type = "gemma2",
+        .kv_heads = 4,
+        .head_dim = 256,
+        .max_positions = 8192,
+        .activation = "gelu_pytorch_tanh",
+        .tied = true,
+        .norm = NormKind::rms,
+        .norm_weight_offset = 1,
+        .norm_place = NormPlace::around,
+        .embedding_times_sqrt_hidden = true,
+        .qkv_bias = kAttentionBias,
+        .attention_output_bias = kAttentionBias,
+        .query_scalar = {.is_read = true, .where_key_is_absent = 256},
+        .attention_softcap = {.is_read = true, .where_key_is_absent = 50},
+        .logits_softcap = {.is_read = true, .where_key_is_absent = 30},
+        .window_rule = WindowRule::even_layers,
+        .window = 4096,
+        .reads_layer_types = true,
+    },
+    Facts{
+        .model_type = "gpt2",
+        .inner_factor = 4,
+        .max_positions = 1024,
+        .activation = "gelu_new",
+        .norm_eps = 1e-5,
+        .tied = true,
+        .norm = NormKind::layer,
+        .norm_bias = Presence::always,
+        .learned_positions = true,
+        .rotary = false,
+        .linear_stored_transposed = true,
+        .qkv_bias = kAlways,
+        .attention_output_bias = kAlways,
+        .mlp_bias = kAlways,
+        .reads_scale_attention = true,
+    },
+};
+
+constexpr PresenceRule kStored = {.presence = Presence::stored};
+constexpr Facts kPlain = {
+    .max_positions = 2048,
+    .norm_bias = Presence::stored,
+    .qkv_bias = kStored,
+    .attention_output_bias = kStored,
+    .mlp_bias = kStored,
+    .query_key_norm = Presence::stored,
+    .reads_layer_types = true,
+};
+
+}  // namespace
+
+const Facts* facts_of(std::string_view model_type) {
+  const auto* const row = std::find_if(kFacts.begin(), kFacts.end(),
+                                       [&](const auto& facts) { return facts.model_type == model_type; });
+  return row == kFacts.end() ? nullptr : row;
+}
+
+std::vector<std::string_view> known_model_types() {
+  std::vector<std::string_view> names;
+  for (const auto& row : kFacts) names.push_back(row.model_type);
+  return names;
+}
+
+const Facts& plain_facts() {
+  return kPlain;
+}
+
+}  // namespace diffuse

@@ -1,0 +1,90 @@
+#pragma once
+// Stated facts: what neither config.json nor the tensors' names say, a row a family. A row is data; nothing
+// else in the program knows a family's name.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "backend/backend.hpp"
+
+namespace diffuse {
+
+// Whether a tensor that a module may have is there.
+enum class Presence : std::uint8_t {
+  absent,  // never: a stored one is left over
+  stored,  // where the weights have it
+  always,
+  keyed,  // where the config key says so
+};
+
+struct PresenceRule {
+  Presence presence = Presence::absent;
+  std::string_view key = {};         // for keyed
+  bool where_key_is_absent = false;  // for keyed
+};
+
+// A number that the family's class reads from a key; other families refuse a config that states it.
+struct NumberRule {
+  bool is_read = false;
+  double where_key_is_absent = 0;  // 0: none
+};
+
+// Where a block's norms stand: before each branch, or also behind it, on what is added to the residual.
+enum class NormPlace : std::uint8_t { before, around };
+
+enum class WindowRule : std::uint8_t {
+  none,
+  every_layer,
+  even_layers,             // 0, 2, 4, …
+  from_max_window_layers,  // layers from max_window_layers on, and only with use_sliding_window
+};
+
+struct Facts {
+  std::string_view model_type = {};
+
+  // What config.json leaves out (hub files of transformers 4 do) is as in the family's configuration class.
+  std::int64_t kv_heads = 0;      // 0: as many as heads
+  std::int64_t head_dim = 0;      // 0: hidden / heads
+  std::int64_t inner_factor = 0;  // inner size over hidden; 0: config.json must state it
+  std::int64_t max_positions = 0;
+  std::string_view activation = "silu";
+  double norm_eps = 1e-6;
+  bool tied = false;
+
+  std::optional<NormKind> norm = {};  // absent: layer norms have a bias, RMS norms do not
+  Presence norm_bias = Presence::absent;
+  float norm_weight_offset = 0;
+  NormPlace norm_place = NormPlace::before;
+
+  bool embedding_times_sqrt_hidden = false;
+  bool learned_positions = false;
+  bool rotary = true;
+  double rope_theta = 10000;
+
+  bool linear_stored_transposed = false;  // [inputs, outputs] (Conv1D)
+  PresenceRule qkv_bias = {};
+  PresenceRule attention_output_bias = {};
+  PresenceRule mlp_bias = {};
+  // Before the rotation; of each head, or of all heads at once where the weight is as long as all.
+  Presence query_key_norm = Presence::absent;
+
+  NumberRule query_scalar = {};        // scores are scaled by its -1/2th power instead of head_dim's
+  bool reads_scale_attention = false;  // scale_attn_weights = false: scores are not scaled
+  NumberRule attention_softcap = {};
+  NumberRule logits_softcap = {};
+  WindowRule window_rule = WindowRule::none;
+  std::int64_t window = 0;  // where sliding_window is absent; 0: none
+  std::int64_t max_window_layers = 0;
+  bool reads_layer_types = false;  // where layer_types is stated, it decides which layers have the window
+
+  bool has_experts = false;         // in place of every layer's MLP
+  bool renormalize_experts = true;  // the chosen experts' weights are divided by their sum
+};
+
+// Null for a family without a row.
+const Facts* facts_of(std::string_view model_type);
+// What an unknown family is taken for once a user vouches for it: the plainest decoder, biases as stored.
+const Facts& plain_facts();
+
+}  // namespace diffuse

@@ -1,0 +1,48 @@
+#pragma once
+// The numbers of a model, read once from config.json with the family's facts, and checked. Plain values: what
+// is left to the block builder is finding the tensors.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "recipe/config_reader.hpp"
+#include "recipe/facts.hpp"
+#include "recipe/recipe.hpp"
+
+namespace diffuse {
+
+struct LayerConfig {
+  std::int64_t window = 0;           // 0: full
+  std::optional<std::int32_t> rope;  // index into ModelConfig::ropes
+};
+
+struct ModelConfig {
+  std::int64_t hidden = 0;
+  std::int64_t vocab = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;  // divides heads
+  std::int64_t head_dim = 0;
+  std::int64_t inner = 0;  // of the MLP, or of one expert
+  std::int64_t experts = 0;
+  std::int64_t experts_per_token = 0;  // at most `experts`
+  std::int64_t max_positions = 0;
+  Activation activation = Activation::silu;
+  float norm_eps = 0;
+  bool tied = false;
+  float embedding_scale = 1;
+  float score_scale = 1;
+  float attention_softcap = 0;
+  float logits_softcap = 0;
+  // Never keyed any more.
+  Presence qkv_bias = Presence::absent;
+  Presence attention_output_bias = Presence::absent;
+  Presence mlp_bias = Presence::absent;
+  std::vector<RopeSpec> ropes;
+  std::vector<LayerConfig> layers;
+};
+
+// `layers_in_weights`: how many layers the headers have; a config that says another number is refused.
+ModelConfig read_model_config(ConfigReader& config, const Facts& facts, std::int64_t layers_in_weights);
+
+}  // namespace diffuse

@@ -1,0 +1,85 @@
+#include "recipe/recipe.hpp"
+
+#include <algorithm>
+
+namespace diffuse {
+namespace {
+
+class Names {
+ public:
+  void add(const MatrixRef& matrix) { add(matrix.tensor); }
+  void add(const VectorRef& vector) { add(vector.tensor); }
+  void add(const NormSpec& norm) {
+    add(norm.weight);
+    add(norm.bias);
+  }
+  template <typename T>
+  void add(const std::optional<T>& part) {
+    if (part) add(*part);
+  }
+
+  void operator()(const Norm& step) { add(step.norm); }
+  void operator()(const Attention& step) {
+    add(step.query);
+    add(step.query_bias);
+    add(step.key);
+    add(step.key_bias);
+    add(step.value);
+    add(step.value_bias);
+    add(step.query_norm);
+    add(step.key_norm);
+    add(step.output);
+    add(step.output_bias);
+  }
+  void operator()(const Mlp& step) {
+    add(step.gate);
+    add(step.gate_bias);
+    add(step.up);
+    add(step.up_bias);
+    add(step.down);
+    add(step.down_bias);
+  }
+  void operator()(const Experts& step) {
+    add(step.router);
+    for (const auto& expert : step.experts) {
+      add(expert.gate);
+      add(expert.up);
+      add(expert.down);
+    }
+  }
+  void operator()(const Add&) {}
+
+  std::vector<std::string> list() && { return std::move(list_); }
+
+ private:
+  void add(const std::string& name) {
+    if (std::find(list_.begin(), list_.end(), name) == list_.end()) list_.push_back(name);
+  }
+  std::vector<std::string> list_;
+};
+
+}  // namespace
+
+std::vector<std::string> tensors_of(const Block& block) {
+  Names names;
+  for (const auto& step : block.steps) std::visit(names, step);
+  return std::move(names).list();
+}
+
+std::vector<std::string> tensors_of(const Front& front) {
+  Names names;
+  names.add(front.embedding);
+  names.add(front.positions);
+  names.add(front.norm);
+  return std::move(names).list();
+}
+
+std::vector<std::string> tensors_of(const Back& back) {
+  Names names;
+  names.add(back.norm);
+  names.add(back.head);
+  names.add(back.head_bias);
+  return std::move(names).list();
+}
+
+}  // namespace diffuse

@@ -1,0 +1,158 @@
+#include "schedule/checker.hpp"
+
+#include <algorithm>
+#include <variant>
+
+namespace diffuse {
+
+namespace {
+
+std::string name(std::size_t sequence) {
+  return "sequence " + std::to_string(sequence);
+}
+
+}  // namespace
+
+ScheduleChecker::ScheduleChecker(const ScheduleConfig& config, std::span<const SequenceNeed> needs,
+                                 std::int32_t slots, std::int32_t max_in_flight)
+    : config_(config),
+      max_in_flight_(max_in_flight),
+      needs_(needs.begin(), needs.end()),
+      sequences_(needs.size()),
+      owner_(static_cast<std::size_t>(slots), -1) {}
+
+void ScheduleChecker::on_action(const Action& action) {
+  if (const auto* admit = std::get_if<Admit>(&action)) on_admit(*admit);
+  if (const auto* run = std::get_if<Run>(&action)) on_run(run->step);
+  if (const auto* release = std::get_if<Release>(&action)) on_release(*release);
+}
+
+void ScheduleChecker::on_admit(const Admit& admit) {
+  expect(admit.sequence < sequences_.size(), "an unknown sequence is admitted");
+  if (admit.sequence >= sequences_.size()) return;
+  const bool known_slot = admit.slot >= 0 && static_cast<std::size_t>(admit.slot) < owner_.size();
+  expect(known_slot, name(admit.sequence) + " is admitted to an unknown slot");
+  if (!known_slot) return;
+  auto& sequence = sequences_[admit.sequence];
+  expect(sequence.slot < 0 && !sequence.released, name(admit.sequence) + " is admitted twice");
+  auto& owner = owner_[static_cast<std::size_t>(admit.slot)];
+  expect(owner < 0, name(admit.sequence) + " is admitted to a slot in use");
+  owner = static_cast<std::int64_t>(admit.sequence);
+  sequence.slot = admit.slot;
+  pages_ += pages(admit.sequence);
+  expect(pages_ <= config_.kv_pages, "the key-value budget is exceeded");
+}
+
+void ScheduleChecker::on_run(const Descriptor& step) {
+  expect(step.command == Command::step, "a step is not a step");
+  expect(step.number == last_number_ + 1, "steps are not numbered 1, 2, 3");
+  last_number_ = step.number;
+  expect(step.entries >= 1 && step.entries <= kMaxEntries, "a step without entries, or too many");
+  std::int64_t decode_rows = 0;
+  Step open;
+  open.number = step.number;
+  for (std::size_t i = 0; i < std::min<std::size_t>(step.entries, kMaxEntries); ++i) {
+    on_entry(step.entry[i], open);
+    const auto owner = step.entry[i].slot >= 0 && static_cast<std::size_t>(step.entry[i].slot) < owner_.size()
+                           ? owner_[static_cast<std::size_t>(step.entry[i].slot)]
+                           : -1;
+    if (owner >= 0 && step.entry[i].first_position >= needs_[static_cast<std::size_t>(owner)].prompt_tokens)
+      ++decode_rows;
+  }
+  expect(decode_rows <= config_.max_group, "a step decodes more sequences than a group may have");
+  expect(step.rows() <= std::max<std::int64_t>(config_.max_rows_per_step, decode_rows),
+         "a step has too many rows");
+  steps_.push_back(std::move(open));
+  expect(steps_.size() <= static_cast<std::size_t>(max_in_flight_), "too many steps are in flight");
+}
+
+void ScheduleChecker::on_entry(const Entry& entry, Step& step) {
+  const bool known = entry.slot >= 0 && static_cast<std::size_t>(entry.slot) < owner_.size() &&
+                     owner_[static_cast<std::size_t>(entry.slot)] >= 0;
+  expect(known, "an entry names an empty slot");
+  if (!known) return;
+  const auto index = static_cast<std::size_t>(owner_[static_cast<std::size_t>(entry.slot)]);
+  auto& sequence = sequences_[index];
+  const auto prompt = needs_[index].prompt_tokens;
+  expect(std::find(step.all.begin(), step.all.end(), index) == step.all.end(),
+         name(index) + " stands twice in a step");
+  expect(!sequence.ended, name(index) + " runs after its end");
+  expect(entry.rows >= 1, name(index) + " has an entry without rows");
+  expect(entry.first_position == sequence.run, name(index) + " skips or repeats a position");
+  const bool decode = sequence.run >= prompt;
+  if (decode) {
+    expect(entry.rows == 1, name(index) + " decodes more than one position");
+    // The row at position prompt + i is the token that sample i chose.
+    expect(sequence.sampled > sequence.run - prompt, name(index) + " runs a token that is not known yet");
+  } else {
+    expect(entry.first_position + entry.rows <= prompt, name(index) + " runs past its prompt");
+  }
+  sequence.run += entry.rows;
+  const bool due = sequence.run >= prompt && needs_[index].max_new_tokens > 0;
+  expect((entry.sample != 0) == due,
+         name(index) + (due ? " does not sample where due" : " samples where none is due"));
+  if (entry.sample != 0) {
+    ++sequence.asked;
+    step.sampling.push_back(index);
+    expect(sequence.asked <= needs_[index].max_new_tokens, name(index) + " samples more than max_new_tokens");
+  }
+  step.all.push_back(index);
+  ++sequence.open_steps;
+}
+
+void ScheduleChecker::on_result(const StepDone& done) {
+  expect(!steps_.empty() && steps_.front().number == done.number,
+         "a result of a step that is not the oldest");
+  if (steps_.empty()) return;
+  const Step step = std::move(steps_.front());
+  steps_.pop_front();
+  expect(step.sampling.size() == done.finished.size(), "a result with another number of samples");
+  for (const auto index : step.all) --sequences_[index].open_steps;
+  for (std::size_t i = 0; i < std::min(step.sampling.size(), done.finished.size()); ++i) {
+    auto& sequence = sequences_[step.sampling[i]];
+    ++sequence.sampled;
+    if (done.finished[i] != 0 || sequence.sampled == needs_[step.sampling[i]].max_new_tokens)
+      sequence.ended = true;
+  }
+}
+
+void ScheduleChecker::on_release(const Release& release) {
+  const bool known = release.sequence < sequences_.size() && sequences_[release.sequence].slot >= 0 &&
+                     sequences_[release.sequence].slot == release.slot;
+  expect(known, "a release of a slot that the sequence does not hold");
+  if (!known) return;
+  auto& sequence = sequences_[release.sequence];
+  expect(sequence.open_steps == 0, name(release.sequence) + " is released while a step of it is in flight");
+  owner_[static_cast<std::size_t>(release.slot)] = -1;
+  pages_ -= pages(release.sequence);
+  sequence.slot = -1;
+  sequence.released = true;
+}
+
+void ScheduleChecker::at_end(std::span<const std::size_t> unfit) {
+  expect(steps_.empty(), "steps are in flight at the end");
+  expect(std::all_of(owner_.begin(), owner_.end(), [](auto owner) { return owner < 0; }),
+         "a slot is held at the end");
+  expect(pages_ == 0, "pages are held at the end");
+  for (std::size_t i = 0; i < sequences_.size(); ++i) {
+    const auto& sequence = sequences_[i];
+    if (std::find(unfit.begin(), unfit.end(), i) != unfit.end()) {
+      expect(sequence.run == 0, name(i) + " was called unfit and ran");
+      continue;
+    }
+    expect(sequence.released, name(i) + " was never released");
+    expect(sequence.run >= needs_[i].prompt_tokens, name(i) + " did not run its prompt");
+    expect(sequence.ended || needs_[i].max_new_tokens == 0, name(i) + " did not run to its end");
+  }
+}
+
+std::int64_t ScheduleChecker::pages(std::size_t sequence) const {
+  const auto tokens = needs_[sequence].prompt_tokens + needs_[sequence].max_new_tokens;
+  return (tokens + config_.page_tokens - 1) / config_.page_tokens;
+}
+
+void ScheduleChecker::expect(bool holds, const std::string& problem) {
+  if (!holds) problems_.push_back(problem);
+}
+
+}  // namespace diffuse

@@ -1,0 +1,61 @@
+#pragma once
+// Watches a schedule from outside and says where it breaks a promise, independently of how the policy keeps
+// its books. For tests and the simulator; it costs a few operations an entry.
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "schedule/policy.hpp"
+
+namespace diffuse {
+
+class ScheduleChecker {
+ public:
+  ScheduleChecker(const ScheduleConfig& config, std::span<const SequenceNeed> needs, std::int32_t slots,
+                  std::int32_t max_in_flight);
+
+  void on_action(const Action& action);
+  void on_result(const StepDone& done);
+  // After the policy says that it is finished; `unfit` are the sequences it reported as such.
+  void at_end(std::span<const std::size_t> unfit);
+
+  const std::vector<std::string>& problems() const { return problems_; }
+
+ private:
+  struct Sequence {
+    std::int64_t run = 0;      // positions issued
+    std::int64_t asked = 0;    // samples issued
+    std::int64_t sampled = 0;  // samples that came back
+    std::int64_t open_steps = 0;
+    std::int32_t slot = -1;
+    bool ended = false;
+    bool released = false;
+  };
+  struct Step {
+    std::uint64_t number = 0;
+    std::vector<std::size_t> sampling;
+    std::vector<std::size_t> all;
+  };
+
+  void on_admit(const Admit& admit);
+  void on_run(const Descriptor& step);
+  void on_entry(const Entry& entry, Step& step);
+  void on_release(const Release& release);
+  std::int64_t pages(std::size_t sequence) const;
+  void expect(bool holds, const std::string& problem);
+
+  ScheduleConfig config_;
+  std::int32_t max_in_flight_;
+  std::vector<SequenceNeed> needs_;
+  std::vector<Sequence> sequences_;
+  std::vector<std::int64_t> owner_;  // a slot's sequence, -1: free
+  std::deque<Step> steps_;
+  std::int64_t pages_ = 0;
+  std::uint64_t last_number_ = 0;
+  std::vector<std::string> problems_;
+};
+
+}  // namespace diffuse

@@ -1,0 +1,317 @@
+#include "schedule/policy.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace diffuse {
+
+namespace {
+
+// More groups must promise this much more before they are worth smaller groups.
+constexpr double kWorthwhile = 1.02;
+
+// The rows of prompts beside a decode group may cost so many times what the group's step costs. In
+// simulations of 2 and 4 stages, 0.5 starves the places of long prompts and 3 leaves stages idle.
+constexpr double kRidingShare = 1.5;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+void require(bool holds, const char* what) {
+  if (!holds) throw_internal(std::string("schedule: ") + what);
+}
+
+}  // namespace
+
+std::int32_t choose_groups(const ScheduleConfig& config, std::int64_t sequences) {
+  if (sequences < 1) return 1;
+  const auto at_most = [&](std::int64_t count) {
+    return static_cast<std::int32_t>(std::min<std::int64_t>(count, sequences));
+  };
+  if (config.groups > 0) return at_most(config.groups);
+  const double stages = config.stages;
+  const double hop = config.stages == 1 ? 0 : config.cost.hop;
+  std::int32_t best = 0;
+  double best_rate = 0;
+  for (int more = 0; more <= 2; ++more) {
+    const std::int32_t groups = at_most(config.stages + more);
+    const std::int64_t live = std::min(sequences, std::int64_t{groups} * config.max_group);
+    const double step = config.cost.step + config.cost.row * static_cast<double>(ceil_div(live, groups));
+    const double cycle = std::max(groups * step, stages * (step + hop));
+    const double rate = static_cast<double>(live) / cycle;
+    if (best == 0 || rate > best_rate * kWorthwhile) {
+      best = groups;
+      best_rate = rate;
+    }
+  }
+  return best;
+}
+
+AutoregressivePolicy::AutoregressivePolicy(ScheduleConfig config, std::span<const SequenceNeed> needs)
+    : config_(config) {
+  require(config.stages >= 1, "no stage");
+  require(
+      config.max_rows_per_step >= 1 && config.max_rows_per_step <= std::numeric_limits<std::int32_t>::max(),
+      "the rows of a step do not fit a descriptor");
+  require(config.max_group >= 1 && config.max_group <= kMaxEntries, "max_group does not fit a descriptor");
+  require(config.groups >= 0 && config.max_in_flight >= 0, "a negative number of groups or steps in flight");
+  require(config.page_tokens >= 1 && config.kv_pages >= 0, "a page without tokens, or a negative budget");
+
+  std::int64_t pages_of_all = 0;
+  sequences_.reserve(needs.size());
+  for (std::size_t i = 0; i < needs.size(); ++i) {
+    const auto& need = needs[i];
+    Sequence sequence;
+    sequence.prompt = need.prompt_tokens;
+    sequence.max_new = need.max_new_tokens;
+    bool fits = need.prompt_tokens >= 1 && need.max_new_tokens >= 0;
+    if (fits) {
+      // Written without a sum or product that a request could make overflow.
+      fits = need.prompt_tokens / config.page_tokens <= config.kv_pages &&
+             need.max_new_tokens / config.page_tokens <= config.kv_pages;
+    }
+    if (fits) {
+      const std::int64_t remainder =
+          need.prompt_tokens % config.page_tokens + need.max_new_tokens % config.page_tokens;
+      sequence.pages = need.prompt_tokens / config.page_tokens + need.max_new_tokens / config.page_tokens +
+                       ceil_div(remainder, config.page_tokens);
+      fits = sequence.pages <= config.kv_pages;
+    }
+    if (fits) {
+      pages_of_all += sequence.pages;
+      waiting_.push_back(i);
+    } else {
+      unfit_.push_back(i);
+    }
+    sequences_.push_back(sequence);
+  }
+  std::stable_sort(waiting_.begin(), waiting_.end(),
+                   [&](std::size_t a, std::size_t b) { return sequences_[a].prompt < sequences_[b].prompt; });
+
+  const auto count = static_cast<std::int64_t>(waiting_.size());
+  std::int64_t live = count;
+  if (pages_of_all > config.kv_pages) {
+    live = std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(static_cast<double>(config.kv_pages) /
+                                     static_cast<double>(pages_of_all) * static_cast<double>(count)));
+  }
+  groups_.resize(static_cast<std::size_t>(choose_groups(config, live)));
+  const auto slots = std::min(count, static_cast<std::int64_t>(groups_.size()) * config.max_group);
+  slots_ = static_cast<std::int32_t>(slots);
+  free_slots_.resize(static_cast<std::size_t>(slots));
+  std::iota(free_slots_.rbegin(), free_slots_.rend(), 0);
+  max_in_flight_ = config.max_in_flight > 0 ? config.max_in_flight
+                                            : std::max(config.stages + 2, static_cast<int>(groups_.size()));
+}
+
+std::vector<Action> AutoregressivePolicy::next() {
+  std::vector<Action> actions;
+  for (const auto sequence : to_release_) {
+    const auto slot = sequences_[sequence].slot;
+    actions.emplace_back(Release{slot, sequence});
+    free_slots_.insert(std::upper_bound(free_slots_.begin(), free_slots_.end(), slot, std::greater<>()),
+                       slot);
+    pages_in_use_ -= sequences_[sequence].pages;
+    --admitted_;
+  }
+  to_release_.clear();
+
+  if (stopping_ || flights_.size() >= static_cast<std::size_t>(max_in_flight_)) return actions;
+  const auto prefill_rows = prefill_rows_at_hand();
+  const auto group = ready_group();
+  if (prefill_rows == 0 && group < 0) return actions;
+
+  Run run;
+  run.step.command = Command::step;
+  run.step.number = next_number_++;
+  Flight flight;
+  flight.number = run.step.number;
+  // While most places stand empty, whole chunks of prompts go first. Later, prompts ride along with the
+  // groups: their rows are not worth reading the weights once more, and a step much longer than the others
+  // would leave the stages behind it idle.
+  const bool filling = most_places_are_empty();
+  if (group >= 0 && !(filling && prefill_rows >= config_.max_rows_per_step))
+    add_decode(run.step, flight, group);
+  if (prefill_rows > 0)
+    add_prefill(run.step, flight, filling ? config_.max_rows_per_step : riding_rows(), actions);
+  flights_.push_back(std::move(flight));
+  actions.emplace_back(run);
+  return actions;
+}
+
+void AutoregressivePolicy::on(const StepDone& done) {
+  require(!flights_.empty() && flights_.front().number == done.number,
+          "a result of a step that is not the oldest");
+  const Flight flight = std::move(flights_.front());
+  flights_.pop_front();
+  require(done.finished.size() == flight.sampling.size(), "a result with another number of samples");
+
+  if (flight.group >= 0) groups_[static_cast<std::size_t>(flight.group)].in_flight = false;
+  for (std::size_t i = 0; i < flight.sampling.size(); ++i) {
+    const auto index = flight.sampling[i];
+    auto& sequence = sequences_[index];
+    const bool first = sequence.sampled++ == 0;
+    if (done.finished[i] != 0 || sequence.sampled >= sequence.max_new) {
+      end(index);
+    } else if (first) {
+      join_smallest(index);
+    }
+  }
+  for (const auto index : flight.unsampled) end(index);
+  if (flight.group >= 0) level(flight.group);
+  if (stopping_ && flights_.empty()) cancel_running();
+}
+
+void AutoregressivePolicy::cancel_waiting() {
+  waiting_.clear();
+}
+
+void AutoregressivePolicy::cancel_running() {
+  cancel_waiting();
+  stopping_ = true;
+  if (!flights_.empty()) return;
+  prefilling_.clear();
+  for (std::size_t i = 0; i < sequences_.size(); ++i)
+    if (sequences_[i].slot >= 0 && !sequences_[i].ended) end(i);
+}
+
+bool AutoregressivePolicy::finished() const {
+  return waiting_.empty() && admitted_ == 0 && flights_.empty();
+}
+
+std::int64_t AutoregressivePolicy::prefill_rows_at_hand() const {
+  std::int64_t rows = 0;
+  for (const auto index : prefilling_) rows += sequences_[index].prompt - sequences_[index].issued;
+  auto places = free_slots_.size();
+  auto pages = config_.kv_pages - pages_in_use_;
+  for (const auto index : waiting_) {
+    if (rows >= config_.max_rows_per_step || places == 0 || sequences_[index].pages > pages) break;
+    rows += sequences_[index].prompt;
+    pages -= sequences_[index].pages;
+    --places;
+  }
+  return rows;
+}
+
+std::int32_t AutoregressivePolicy::ready_group() const {
+  const auto count = static_cast<std::int32_t>(groups_.size());
+  for (std::int32_t i = 0; i < count; ++i) {
+    const auto group = (next_group_ + i) % count;
+    const auto& candidate = groups_[static_cast<std::size_t>(group)];
+    if (!candidate.in_flight && !candidate.members.empty()) return group;
+  }
+  return -1;
+}
+
+void AutoregressivePolicy::add_decode(Descriptor& step, Flight& flight, std::int32_t group) {
+  auto& chosen = groups_[static_cast<std::size_t>(group)];
+  for (const auto index : chosen.members) {
+    auto& sequence = sequences_[index];
+    step.entry[step.entries++] = Entry{sequence.slot, 1, sequence.issued, 1, {}};
+    ++sequence.issued;
+    flight.sampling.push_back(index);
+  }
+  chosen.in_flight = true;
+  flight.group = group;
+  next_group_ = (group + 1) % static_cast<std::int32_t>(groups_.size());
+}
+
+void AutoregressivePolicy::add_prefill(Descriptor& step, Flight& flight, std::int64_t max_rows,
+                                       std::vector<Action>& actions) {
+  std::int64_t room = max_rows - step.entries;
+  while (room > 0 && step.entries < kMaxEntries) {
+    if (prefilling_.empty()) {
+      if (!can_admit()) return;
+      admit_next(actions);
+    }
+    const auto index = prefilling_.front();
+    auto& sequence = sequences_[index];
+    const auto rows = std::min(room, sequence.prompt - sequence.issued);
+    const bool whole = sequence.issued + rows == sequence.prompt;
+    const bool sample = whole && sequence.max_new > 0;
+    step.entry[step.entries++] = Entry{sequence.slot,
+                                       static_cast<std::int32_t>(rows),
+                                       sequence.issued,
+                                       static_cast<std::uint8_t>(sample ? 1 : 0),
+                                       {}};
+    sequence.issued += rows;
+    room -= rows;
+    if (whole) {
+      (sample ? flight.sampling : flight.unsampled).push_back(index);
+      prefilling_.pop_front();
+    }
+  }
+}
+
+bool AutoregressivePolicy::most_places_are_empty() const {
+  std::size_t decoding = 0;
+  for (const auto& group : groups_) decoding += group.members.size();
+  return 2 * decoding < std::min(static_cast<std::size_t>(slots_), admitted_ + waiting_.size());
+}
+
+std::int64_t AutoregressivePolicy::riding_rows() const {
+  const auto& cost = config_.cost;
+  const double rows = kRidingShare * (cost.step + cost.row * config_.max_group);
+  // Written so that a row that costs nothing allows all of them.
+  if (rows >= cost.row * static_cast<double>(config_.max_rows_per_step)) return config_.max_rows_per_step;
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(rows / cost.row));
+}
+
+bool AutoregressivePolicy::can_admit() const {
+  return !waiting_.empty() && !free_slots_.empty() &&
+         sequences_[waiting_.front()].pages <= config_.kv_pages - pages_in_use_;
+}
+
+void AutoregressivePolicy::admit_next(std::vector<Action>& actions) {
+  const auto index = waiting_.front();
+  waiting_.pop_front();
+  auto& sequence = sequences_[index];
+  sequence.slot = free_slots_.back();
+  free_slots_.pop_back();
+  pages_in_use_ += sequence.pages;
+  ++admitted_;
+  prefilling_.push_back(index);
+  actions.emplace_back(Admit{sequence.slot, index});
+}
+
+std::int64_t AutoregressivePolicy::live_tokens(const Group& group) const {
+  std::int64_t tokens = 0;
+  for (const auto index : group.members) tokens += sequences_[index].issued;
+  return tokens;
+}
+
+void AutoregressivePolicy::join_smallest(std::size_t sequence) {
+  const auto smallest = std::min_element(groups_.begin(), groups_.end(), [&](const Group& a, const Group& b) {
+    return std::pair(a.members.size(), live_tokens(a)) < std::pair(b.members.size(), live_tokens(b));
+  });
+  smallest->members.push_back(sequence);
+}
+
+// Groups end up unequal where sequences finish; one that has just come back gives members away.
+void AutoregressivePolicy::level(std::int32_t group) {
+  auto& members = groups_[static_cast<std::size_t>(group)].members;
+  const auto smallest_size = [&] {
+    std::size_t size = members.size();
+    for (const auto& other : groups_) size = std::min(size, other.members.size());
+    return size;
+  };
+  while (members.size() > smallest_size() + 1) {
+    const auto moved = members.back();
+    members.pop_back();
+    join_smallest(moved);
+  }
+}
+
+void AutoregressivePolicy::end(std::size_t sequence) {
+  sequences_[sequence].ended = true;
+  for (auto& group : groups_) std::erase(group.members, sequence);
+  to_release_.push_back(sequence);
+}
+
+}  // namespace diffuse

@@ -1,0 +1,169 @@
+#pragma once
+// The schedule of autoregressive work: which sequences are admitted, which rows run together, and when.
+//
+// A pure value: it does no I/O, reads no clock and starts no thread, so that the driver, a simulator and a
+// test run the very same decisions. The driver on rank 0 asks for the next actions, carries them out in
+// order, and reports each step's result:
+//
+//     while (!policy.finished()) {
+//       report every result that has arrived, in order:   policy.on(StepDone{number, flags});
+//       actions = policy.next();
+//       if empty: wait for the oldest step's result, report it
+//       else: carry them out (at most one of them is a Run)
+//     }
+//
+// Every step is answered, also one that samples nothing (an answer of no ids): that bounds what is in flight.
+// Steps end in the order of their numbers, 1, 2, 3, …
+//
+// How work is cut: sequences are taken by prompt length, ascending and stable. Prompts are prefilled in steps
+// of at most `max_rows_per_step` rows; chunks of one prompt follow one another without waiting for a result,
+// and several short prompts share a step. A prefilled sequence joins the smallest decode group; a group has
+// one step in flight at a time. A place that falls free is refilled at once: as long as fewer than half of
+// the places decode, chunks of prompts are steps of their own and go first; later they ride along with a
+// group that is ready, as many rows as `cost` says that the group's step can bear.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "schedule/step.hpp"
+
+namespace diffuse {
+
+struct SequenceNeed {
+  std::int64_t prompt_tokens = 0;   // at least 1
+  std::int64_t max_new_tokens = 0;  // 0: the prompt is run, nothing is sampled
+};
+
+// What a step costs on one stage, in any one unit of time; only ratios matter.
+struct CostModel {
+  double step = 1;    // fixed: reading the weights, launching
+  double row = 0.02;  // each row more
+  double hop = 0.02;  // from one stage to the next, not overlapped
+};
+
+struct ScheduleConfig {
+  int stages = 1;
+  std::int64_t max_rows_per_step = 256;  // the prefill chunk; a decode step may have max_group rows even so
+  std::int32_t max_group = 16;           // most sequences of a decode step; at most kMaxEntries
+  std::int32_t groups = 0;               // 0: chosen by `cost` among stages, stages + 1 and stages + 2
+  std::int32_t max_in_flight = 0;        // steps; 0: as many as keep the stages busy, max(stages + 2, groups)
+  std::int64_t kv_pages = 0;             // the budget of key-value memory; equal on all stages
+  std::int64_t page_tokens = 16;
+  CostModel cost;
+};
+
+// `sequence` counts in the order given to the policy's constructor.
+struct Admit {
+  std::int32_t slot = 0;
+  std::size_t sequence = 0;
+};
+struct Run {
+  Descriptor step;  // complete: command, number, entries. Decode entries stand before prefill entries.
+};
+struct Release {
+  std::int32_t slot = 0;
+  std::size_t sequence = 0;
+};
+using Action = std::variant<Admit, Run, Release>;
+
+struct StepDone {
+  std::uint64_t number = 0;
+  // One flag an entry that samples, in the order of the entries: not 0 where the driver saw an end (end of
+  // text, a stop string). Reaching max_new_tokens needs no flag.
+  std::span<const std::uint8_t> finished;
+};
+
+class AutoregressivePolicy {
+ public:
+  // Throws internal on a config that makes no sense (no stage, no row a step, max_group out
+  // of 1..kMaxEntries, …).
+  AutoregressivePolicy(ScheduleConfig config, std::span<const SequenceNeed> needs);
+
+  // Sequences that are never run: no prompt, a negative max_new_tokens, or more pages than the whole budget.
+  // Ascending.
+  const std::vector<std::size_t>& unfit() const { return unfit_; }
+
+  // What to do now, in this order: releases, admissions, and at most one step. Empty: nothing can be done
+  // before the next result (or finished()).
+  std::vector<Action> next();
+
+  // The oldest step in flight has ended. Throws internal where number or flags do not fit it.
+  void on(const StepDone& done);
+
+  // A stop was asked for. After cancel_waiting, sequences that hold no slot are never admitted and the others
+  // run to their end; after cancel_running no further step starts either: results in flight are still to be
+  // reported, then every slot is released.
+  void cancel_waiting();
+  void cancel_running();
+
+  // Everything was run and released (or cancelled and released).
+  bool finished() const;
+
+  std::int32_t groups() const { return static_cast<std::int32_t>(groups_.size()); }
+  std::int32_t slots() const { return slots_; }  // every slot is below
+  std::int32_t max_in_flight() const { return max_in_flight_; }
+  std::size_t in_flight() const { return flights_.size(); }
+  std::size_t waiting() const { return waiting_.size(); }  // not admitted yet
+  std::size_t admitted() const { return admitted_; }       // hold a slot now
+  std::int64_t pages_in_use() const { return pages_in_use_; }
+
+ private:
+  struct Sequence {
+    std::int64_t prompt = 0;
+    std::int64_t max_new = 0;
+    std::int64_t pages = 0;
+    std::int64_t issued = 0;   // positions sent into the pipeline
+    std::int64_t sampled = 0;  // tokens that came back
+    std::int32_t slot = -1;
+    bool ended = false;
+  };
+  struct Group {
+    std::vector<std::size_t> members;
+    bool in_flight = false;
+  };
+  struct Flight {
+    std::uint64_t number = 0;
+    std::int32_t group = -1;             // whose decode step it is, -1: none
+    std::vector<std::size_t> sampling;   // sequences, in entry order
+    std::vector<std::size_t> unsampled;  // sequences whose prompt ends here and that want no token
+  };
+
+  bool can_admit() const;
+  void admit_next(std::vector<Action>& actions);
+  std::int64_t prefill_rows_at_hand() const;
+  std::int32_t ready_group() const;
+  void add_decode(Descriptor& step, Flight& flight, std::int32_t group);
+  void add_prefill(Descriptor& step, Flight& flight, std::int64_t max_rows, std::vector<Action>& actions);
+  bool most_places_are_empty() const;
+  std::int64_t riding_rows() const;
+  void join_smallest(std::size_t sequence);
+  void level(std::int32_t group);
+  void end(std::size_t sequence);
+  std::int64_t live_tokens(const Group& group) const;
+
+  ScheduleConfig config_;
+  std::int32_t max_in_flight_ = 0;
+  std::vector<Sequence> sequences_;
+  std::vector<std::size_t> unfit_;
+  std::deque<std::size_t> waiting_;     // sorted by prompt length
+  std::deque<std::size_t> prefilling_;  // admitted, prompt not wholly issued
+  std::vector<Group> groups_;
+  std::int32_t slots_ = 0;
+  std::vector<std::int32_t> free_slots_;  // highest last, so that the lowest is taken first
+  std::vector<std::size_t> to_release_;
+  std::deque<Flight> flights_;
+  std::size_t admitted_ = 0;
+  std::int64_t pages_in_use_ = 0;
+  std::uint64_t next_number_ = 1;
+  std::int32_t next_group_ = 0;  // round robin over groups that are ready
+  bool stopping_ = false;
+};
+
+// The number of decode groups for `sequences` that can be live at once (see ScheduleConfig::groups).
+std::int32_t choose_groups(const ScheduleConfig& config, std::int64_t sequences);
+
+}  // namespace diffuse

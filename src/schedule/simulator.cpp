@@ -1,0 +1,407 @@
+#include "schedule/simulator.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace diffuse {
+
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+const char* name(Lane lane) {
+  switch (lane) {
+    case Lane::control:
+      return "control";
+    case Lane::carry:
+      return "carry";
+    case Lane::result:
+      return "result";
+  }
+  return "?";
+}
+
+struct Message {
+  std::int64_t bytes = 0;
+  double arrival = 0;
+  Descriptor descriptor;  // on the control lane
+};
+
+struct Line {
+  std::deque<Message> messages;  // sent, not taken
+  double last_arrival = 0;
+  double last_taken = 0;
+};
+
+struct Operation {
+  enum class Kind { decide, await, take_descriptor, receive, send, compute } kind = Kind::decide;
+  Exchange exchange;      // take_descriptor, receive, send
+  Descriptor descriptor;  // send on the control lane; compute
+};
+
+struct Rank {
+  double now = 0;
+  double busy = 0;
+  bool ended = false;
+  std::deque<Operation> program;
+};
+
+// An answer that rank 0 has yet to take; the oldest of each sender is taken first.
+struct Answer {
+  std::int64_t bytes = 0;
+  std::uint64_t step = 0;  // 0: digests
+};
+
+class Simulation {
+ public:
+  Simulation(const SimulationConfig& config, const PolicyHooks& policy, const EndOracle& ends,
+             const SimulationObserver& observe)
+      : config_(config),
+        policy_(policy),
+        ends_(ends),
+        observe_(observe),
+        stages_(static_cast<int>(config.stages.size())),
+        ranks_(config.stages.size()),
+        answers_(config.stages.size()) {
+    if (stages_ < 1) throw_internal("simulation: no stage");
+    report_.peak_carries.assign(config.stages.size(), 0);
+    ranks_[0].program.push_back({Operation::Kind::decide, {}, {}});
+    for (int rank = 1; rank < stages_; ++rank) expect_descriptor(rank);
+  }
+
+  SimulationReport run() {
+    while (true) {
+      int chosen = -1;
+      double earliest = kNever;
+      // Ties go to the highest rank, so that rank 0 decides with everything known that has happened by then.
+      for (int rank = stages_ - 1; rank >= 0; --rank) {
+        const double ready = ready_at(rank);
+        if (ready < earliest) {
+          earliest = ready;
+          chosen = rank;
+        }
+      }
+      if (chosen < 0) break;
+      perform(chosen, earliest);
+    }
+    conclude();
+    return std::move(report_);
+  }
+
+ private:
+  Rank& rank_at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  Line& line(int from, int to, Lane lane) { return lines_[std::tuple(from, to, lane)]; }
+
+  std::vector<Exchange> exchanges(int rank, const Descriptor& descriptor) const {
+    if (config_.exchanges) return config_.exchanges(rank, descriptor);
+    return expected_messages(rank, stages_, descriptor, config_.sizes);
+  }
+
+  void expect_descriptor(int rank) {
+    rank_at(rank).program.push_back(
+        {Operation::Kind::take_descriptor, {false, 0, Lane::control, config_.sizes.descriptor}, {}});
+  }
+
+  // When the rank's next operation can happen; kNever where it waits for something that is not under way.
+  double ready_at(int rank) {
+    const Rank& state = rank_at(rank);
+    if (state.ended || state.program.empty()) return kNever;
+    const Operation& operation = state.program.front();
+    switch (operation.kind) {
+      case Operation::Kind::decide:
+      case Operation::Kind::compute:
+        return state.now;
+      case Operation::Kind::await: {
+        double arrival = kNever;
+        for (int source = 1; source < stages_; ++source) {
+          const auto& incoming = line(source, 0, Lane::result).messages;
+          if (!answers_[static_cast<std::size_t>(source)].empty() && !incoming.empty())
+            arrival = std::min(arrival, incoming.front().arrival);
+        }
+        return std::max(state.now, arrival);
+      }
+      case Operation::Kind::take_descriptor:
+      case Operation::Kind::receive: {
+        const auto& incoming = line(operation.exchange.peer, rank, operation.exchange.lane).messages;
+        return incoming.empty() ? kNever : std::max(state.now, incoming.front().arrival);
+      }
+      case Operation::Kind::send: {
+        const auto& outgoing = line(rank, operation.exchange.peer, operation.exchange.lane);
+        const bool limited = config_.send_buffers > 0 && operation.exchange.lane != Lane::control;
+        if (!limited) return state.now;
+        if (outgoing.messages.size() < static_cast<std::size_t>(config_.send_buffers))
+          return std::max(state.now,
+                          outgoing.messages.size() + 1 == static_cast<std::size_t>(config_.send_buffers)
+                              ? outgoing.last_taken
+                              : 0);
+        return kNever;
+      }
+    }
+    return kNever;
+  }
+
+  void perform(int rank, double time) {
+    Rank& state = rank_at(rank);
+    const Operation operation = std::move(state.program.front());
+    state.program.pop_front();
+    state.now = time;
+    switch (operation.kind) {
+      case Operation::Kind::decide:
+        decide();
+        break;
+      case Operation::Kind::await:
+        state.program.push_front({Operation::Kind::decide, {}, {}});
+        break;
+      case Operation::Kind::take_descriptor:
+        obey(rank, take(rank, operation.exchange).descriptor);
+        break;
+      case Operation::Kind::receive:
+        take(rank, operation.exchange);
+        break;
+      case Operation::Kind::send:
+        post(rank, operation);
+        break;
+      case Operation::Kind::compute:
+        compute(rank, operation.descriptor);
+        break;
+    }
+  }
+
+  Message take(int rank, const Exchange& exchange) {
+    auto& incoming = line(exchange.peer, rank, exchange.lane);
+    Message message = std::move(incoming.messages.front());
+    incoming.messages.pop_front();
+    incoming.last_taken = rank_at(rank).now;
+    if (message.bytes != exchange.bytes)
+      problem("rank " + std::to_string(rank) + " expects " + std::to_string(exchange.bytes) + " bytes on " +
+              name(exchange.lane) + " from rank " + std::to_string(exchange.peer) + " and " +
+              std::to_string(message.bytes) + " come");
+    return message;
+  }
+
+  void post(int rank, const Operation& operation) {
+    const Exchange& exchange = operation.exchange;
+    auto& outgoing = line(rank, exchange.peer, exchange.lane);
+    double arrival = rank_at(rank).now + config_.hop_seconds;
+    if (config_.bytes_per_second > 0)
+      arrival += static_cast<double>(exchange.bytes) / config_.bytes_per_second;
+    outgoing.last_arrival = std::max(outgoing.last_arrival, arrival);
+    outgoing.messages.push_back({exchange.bytes, outgoing.last_arrival, operation.descriptor});
+    if (exchange.lane == Lane::carry) {
+      auto& peak = report_.peak_carries[static_cast<std::size_t>(rank)];
+      peak = std::max(peak, static_cast<int>(outgoing.messages.size()));
+    }
+  }
+
+  void compute(int rank, const Descriptor& step) {
+    const auto& cost = config_.stages[static_cast<std::size_t>(rank)];
+    const double seconds = cost.step + cost.row * static_cast<double>(step.rows());
+    rank_at(rank).now += seconds;
+    rank_at(rank).busy += seconds;
+    if (stages_ == 1) local_answers_.push_back(step.number);
+  }
+
+  // What a stage does with a descriptor.
+  void obey(int rank, const Descriptor& descriptor) {
+    Rank& state = rank_at(rank);
+    if (descriptor.command == Command::finish) {
+      state.ended = true;
+      return;
+    }
+    program_work(rank, descriptor);
+    expect_descriptor(rank);
+  }
+
+  void program_work(int rank, const Descriptor& descriptor) {
+    Rank& state = rank_at(rank);
+    const auto all = exchanges(rank, descriptor);
+    const auto add = [&](bool send, bool control) {
+      for (const auto& exchange : all)
+        if (exchange.send == send && (exchange.lane == Lane::control) == control)
+          state.program.push_back(
+              {send ? Operation::Kind::send : Operation::Kind::receive, exchange, descriptor});
+    };
+    add(true, true);
+    if (rank != 0) add(false, false);
+    if (descriptor.command == Command::step)
+      state.program.push_back({Operation::Kind::compute, {}, descriptor});
+    add(true, false);
+    if (rank == 0)
+      for (const auto& exchange : all)
+        if (!exchange.send)
+          answers_[static_cast<std::size_t>(exchange.peer)].push_back(
+              {exchange.bytes, descriptor.command == Command::step ? descriptor.number : 0});
+  }
+
+  void decide() {
+    take_answers();
+    Rank& driver = rank_at(0);
+    if (policy_.finished()) {
+      if (std::all_of(answers_.begin(), answers_.end(), [](const auto& queue) { return queue.empty(); }))
+        finish();
+      else
+        driver.program.push_back({Operation::Kind::await, {}, {}});
+      return;
+    }
+    const auto actions = policy_.next();
+    for (const auto& action : actions) {
+      if (observe_.action) observe_.action(action);
+      program_work(0, descriptor_of(action));
+    }
+    if (actions.empty() && !policy_.finished()) {
+      if (open_.empty()) {
+        problem("the policy waits while nothing is in flight");
+        finish();
+        return;
+      }
+      driver.program.push_back({Operation::Kind::await, {}, {}});
+    } else {
+      driver.program.push_back({Operation::Kind::decide, {}, {}});
+    }
+  }
+
+  Descriptor descriptor_of(const Action& action) {
+    Descriptor descriptor;
+    if (const auto* admit = std::get_if<Admit>(&action)) {
+      descriptor.command = Command::admit;
+      descriptor.slot = admit->slot;
+      owners_[admit->slot] = admit->sequence;
+    } else if (const auto* release = std::get_if<Release>(&action)) {
+      descriptor.command = Command::release;
+      descriptor.slot = release->slot;
+      descriptor.trace = config_.trace ? 1 : 0;
+      descriptor.reserved_tokens = positions_[release->sequence];
+    } else {
+      descriptor = std::get<Run>(action).step;
+      open_step(descriptor);
+    }
+    return descriptor;
+  }
+
+  void open_step(const Descriptor& step) {
+    ++report_.steps;
+    report_.rows += step.rows();
+    report_.samples += step.samples();
+    std::vector<std::size_t> sampling;
+    for (std::size_t i = 0; i < step.entries; ++i) {
+      const auto owner = owners_[step.entry[i].slot];
+      positions_[owner] += step.entry[i].rows;
+      if (step.entry[i].sample != 0) sampling.push_back(owner);
+    }
+    open_.push_back({step.number, std::move(sampling)});
+  }
+
+  void take_answers() {
+    while (!local_answers_.empty()) {
+      answer_policy(local_answers_.front());
+      local_answers_.pop_front();
+    }
+    const double now = rank_at(0).now;
+    for (int source = 1; source < stages_; ++source) {
+      auto& expected = answers_[static_cast<std::size_t>(source)];
+      auto& incoming = line(source, 0, Lane::result);
+      while (!expected.empty() && !incoming.messages.empty() && incoming.messages.front().arrival <= now) {
+        take(0, {false, source, Lane::result, expected.front().bytes});
+        if (expected.front().step != 0) answer_policy(expected.front().step);
+        expected.pop_front();
+      }
+    }
+  }
+
+  void answer_policy(std::uint64_t number) {
+    std::vector<std::uint8_t> flags;
+    if (!open_.empty() && open_.front().number == number)
+      for (const auto sequence : open_.front().sampling)
+        flags.push_back(ends_(sequence, ++sampled_[sequence]) ? 1 : 0);
+    if (!open_.empty()) open_.pop_front();
+    const StepDone done{number, flags};
+    if (observe_.result) observe_.result(done);
+    policy_.on(done);
+  }
+
+  void finish() {
+    Descriptor descriptor;
+    descriptor.command = Command::finish;
+    for (const auto& exchange : exchanges(0, descriptor))
+      rank_at(0).program.push_back({Operation::Kind::send, exchange, descriptor});
+  }
+
+  std::optional<int> waits_for(int rank) {
+    Rank& state = rank_at(rank);
+    if (state.ended || state.program.empty()) return std::nullopt;
+    const Operation& operation = state.program.front();
+    if (operation.kind != Operation::Kind::await) return operation.exchange.peer;
+    for (int source = stages_ - 1; source > 0; --source)
+      if (!answers_[static_cast<std::size_t>(source)].empty()) return source;
+    return std::nullopt;
+  }
+
+  std::string blocked(int rank) {
+    const Operation& operation = rank_at(rank).program.front();
+    const std::string peer = waits_for(rank) ? std::to_string(*waits_for(rank)) : "none";
+    if (operation.kind == Operation::Kind::await) return "rank 0 waits for an answer of rank " + peer;
+    const bool send = operation.kind == Operation::Kind::send;
+    return "rank " + std::to_string(rank) + (send ? " cannot send " : " waits for ") +
+           name(operation.exchange.lane) + (send ? " to rank " : " from rank ") + peer;
+  }
+
+  void conclude() {
+    std::string circle;
+    for (int rank = 0; rank < stages_; ++rank)
+      if (!rank_at(rank).ended && !rank_at(rank).program.empty())
+        circle += (circle.empty() ? "" : "; ") + blocked(rank);
+    if (!circle.empty()) problem("deadlock: " + circle);
+    for (const auto& [key, left] : lines_) {
+      const auto& [from, to, lane] = key;
+      if (!left.messages.empty())
+        problem(std::to_string(left.messages.size()) + " messages on " + name(lane) + " from rank " +
+                std::to_string(from) + " to rank " + std::to_string(to) + " are never received");
+    }
+    for (const auto& rank : ranks_) report_.makespan = std::max(report_.makespan, rank.now);
+    for (const auto& rank : ranks_)
+      report_.utilisation.push_back(report_.makespan > 0 ? rank.busy / report_.makespan : 0);
+  }
+
+  void problem(std::string text) { report_.problems.push_back(std::move(text)); }
+
+  struct OpenStep {
+    std::uint64_t number = 0;
+    std::vector<std::size_t> sampling;
+  };
+
+  const SimulationConfig& config_;
+  const PolicyHooks& policy_;
+  const EndOracle& ends_;
+  const SimulationObserver& observe_;
+  int stages_;
+  std::vector<Rank> ranks_;
+  std::map<std::tuple<int, int, Lane>, Line> lines_;
+  std::vector<std::deque<Answer>> answers_;  // a sender
+  std::deque<std::uint64_t> local_answers_;  // of one stage alone
+  std::deque<OpenStep> open_;
+  std::map<std::int32_t, std::size_t> owners_;
+  std::map<std::size_t, std::int64_t> positions_;
+  std::map<std::size_t, std::int64_t> sampled_;
+  SimulationReport report_;
+};
+
+}  // namespace
+
+PolicyHooks bind_policy(AutoregressivePolicy& policy) {
+  return {[&policy] { return policy.next(); }, [&policy](const StepDone& done) { policy.on(done); },
+          [&policy] { return policy.finished(); }};
+}
+
+SimulationReport simulate(const SimulationConfig& config, const PolicyHooks& policy, const EndOracle& ends,
+                          const SimulationObserver& observe) {
+  return Simulation(config, policy, ends, observe).run();
+}
+
+}  // namespace diffuse

@@ -1,0 +1,78 @@
+#pragma once
+// Runs one slice of a model on a backend and owns the state that lives with its layers: the key-value cache,
+// and with tracing the digests of what left each layer. Knows steps and slots, never families, peers or
+// schedules.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "recipe/recipe.hpp"
+#include "schedule/step.hpp"
+#include "slice/kv_pages.hpp"
+#include "slice/plan.hpp"
+#include "slice/weights.hpp"
+
+namespace diffuse {
+
+struct ExecutorLimits {
+  std::int64_t max_rows = 512;             // rows of one step
+  std::int64_t max_samples = kMaxEntries;  // rows whose logits are asked for at once
+  std::int64_t kv_pages = 1;               // pages of each layer's pool
+  bool trace = false;
+};
+
+// Device bytes that one page of every attention layer of these blocks takes.
+std::uint64_t kv_page_bytes(const Recipe& recipe, const RankSlice& slice, const Backend& backend);
+
+class Executor {
+ public:
+  // Recipe, backend and weights must outlive the executor, and one executor at a time uses the weights: its
+  // key-value pools hang on their attention steps.
+  Executor(const Recipe& recipe, RankSlice slice, Backend& backend, SliceWeights& weights,
+           const ExecutorLimits& limits);
+  ~Executor();
+
+  // Descriptor commands. A release returns the digests of the slot: [own layers (with the front's, where this
+  // slice has it)][positions], empty without tracing.
+  void admit(std::int32_t slot, std::int64_t tokens);
+  std::vector<std::uint64_t> release(std::int32_t slot, std::int64_t positions);
+
+  // Runs a step's rows through the slice, in place: `hidden` [rows, hidden] is what the slice before left
+  // there; the first slice fills it from `ids` (one a row, checked against the vocabulary by the caller).
+  void run(const Descriptor& step, std::span<const std::int32_t> ids, Rows hidden);
+
+  // On the last slice: logits [rows, vocab] of the given rows of `hidden`, valid until the next call.
+  Rows logits(ConstRows hidden, std::span<const std::int64_t> rows);
+
+  // Rows of the residual in the backend's memory, for a step in flight.
+  Buffer make_carry() const;
+
+  const RankSlice& slice() const { return slice_; }
+
+ private:
+  struct Scratch;
+  struct StepContext;
+  void embed(std::span<const std::int32_t> ids, const StepContext& context, Rows hidden);
+  void attention(AttentionStep& step, const StepContext& context, Rows in, Rows out);
+  void mlp(const MlpStep& step, Rows in, Rows out);
+  void experts(const ExpertsStep& step, Rows in, Rows out);
+  void run_norm(const LoadedNorm& norm, ConstRows in, Rows out, std::int64_t groups);
+  void rotate(std::int32_t rope, Rows rows, std::int64_t heads, std::int64_t head_dim);
+  void prepare_ropes(const StepContext& context);
+  void digest(const StepContext& context, ConstRows hidden, std::int64_t layer);
+  Rows slot(Slot which, Rows hidden) const;
+
+  const Recipe& recipe_;
+  RankSlice slice_;
+  Backend& backend_;
+  SliceWeights& weights_;
+  ExecutorLimits limits_;
+  KvPages pages_;
+  std::unique_ptr<Scratch> scratch_;
+  std::vector<std::vector<std::vector<std::uint64_t>>> trace_;  // [slot][own layer][position]
+};
+
+}  // namespace diffuse

@@ -1,0 +1,173 @@
+#include "slice/plan.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "core/error.hpp"
+#include "core/size.hpp"
+#include "schedule/balance.hpp"
+
+namespace diffuse {
+namespace {
+
+std::uint64_t bytes_of(const TensorHeaders& headers, const std::string& tensor) {
+  const auto found = headers.find(tensor);
+  if (found == headers.end())
+    throw_internal("planning slices: the recipe names the tensor '" + tensor +
+                   "', which the weights do not have");
+  return (CheckedSize(count_of(found->second.shape)) * size_of(found->second.dtype)).value();
+}
+
+std::uint64_t bytes_of(const TensorHeaders& headers, const std::vector<std::string>& tensors) {
+  CheckedSize sum = 0;
+  for (const auto& tensor : tensors) sum = sum + bytes_of(headers, tensor);
+  return sum.value();
+}
+
+// Of a block's experts a token touches top_k; everything else it touches whole.
+double touched_bytes(const TensorHeaders& headers, const Block& block) {
+  double bytes = static_cast<double>(bytes_of(headers, tensors_of(block)));
+  for (const auto& step : block.steps) {
+    const auto* experts = std::get_if<Experts>(&step);
+    if (experts == nullptr || experts->experts.empty()) continue;
+    const Block only{{*experts}};
+    const double all = static_cast<double>(bytes_of(headers, tensors_of(only)));
+    const double used = static_cast<double>(experts->top_k) / static_cast<double>(experts->experts.size());
+    bytes -= all * (1 - used);
+  }
+  return bytes;
+}
+
+RankSlice describe(const Recipe& recipe, const TensorHeaders& headers, std::int32_t rank,
+                   std::pair<std::int64_t, std::int64_t> layers, const std::vector<double>& layer_cost,
+                   double back_cost) {
+  RankSlice slice;
+  slice.rank = rank;
+  slice.first_layer = layers.first;
+  slice.end_layer = layers.second;
+  slice.front = layers.first == 0;
+  slice.back = layers.second == recipe.depth();
+  std::set<std::string> seen;
+  const auto take = [&](const std::vector<std::string>& tensors) {
+    for (const auto& tensor : tensors) {
+      if (seen.insert(tensor).second) slice.tensors.push_back(tensor);
+    }
+  };
+  if (slice.front) take(tensors_of(recipe.front));
+  for (auto layer = layers.first; layer < layers.second; ++layer) {
+    take(tensors_of(recipe.blocks[static_cast<std::size_t>(layer)]));
+    slice.cost += layer_cost[static_cast<std::size_t>(layer)];
+  }
+  if (slice.back) {
+    take(tensors_of(recipe.back));
+    slice.cost += back_cost;
+  }
+  slice.weight_bytes = bytes_of(headers, slice.tensors);
+  return slice;
+}
+
+std::int64_t parse_number(std::string_view text, const std::string& whole) {
+  std::int64_t value = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc() || end != text.data() + text.size() || text.empty()) {
+    throw_usage("--slices '" + whole + "': '" + std::string(text) +
+                "' is not a layer number; write e.g. 0-7,8-23");
+  }
+  return value;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::int64_t, std::int64_t>> parse_slices(const std::string& text, std::int64_t depth) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> slices;
+  std::int64_t next = 0;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const auto comma = std::min(text.find(',', begin), text.size());
+    const std::string_view part = std::string_view(text).substr(begin, comma - begin);
+    const auto dash = part.find('-');
+    const auto first = parse_number(part.substr(0, dash), text);
+    const auto last = dash == std::string_view::npos ? first : parse_number(part.substr(dash + 1), text);
+    if (first != next || last < first) {
+      throw_usage("--slices '" + text + "': the slice '" + std::string(part) + "' should start at layer " +
+                  std::to_string(next) + " and hold at least one layer");
+    }
+    slices.emplace_back(first, last + 1);
+    next = last + 1;
+    begin = comma + 1;
+  }
+  if (next != depth) {
+    throw_usage("--slices '" + text + "': they end at layer " + std::to_string(next - 1) +
+                ", but the model has layers 0-" + std::to_string(depth - 1));
+  }
+  return slices;
+}
+
+Plan make_plan(const Recipe& recipe, const TensorHeaders& headers, std::int32_t ranks,
+               const std::string& slices) {
+  if (ranks < 1) throw_usage("planning slices: the number of ranks must be at least 1");
+  std::vector<double> layer_cost;
+  for (const auto& block : recipe.blocks) layer_cost.push_back(touched_bytes(headers, block));
+  const double back_cost = static_cast<double>(bytes_of(headers, tensors_of(recipe.back)));
+
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+  if (slices.empty()) {
+    // The front looks up one row a token: nothing beside a layer.
+    for (const auto& [first, end] : balance(layer_cost, 0, back_cost, ranks)) ranges.emplace_back(first, end);
+  } else {
+    ranges = parse_slices(slices, recipe.depth());
+  }
+  if (ranges.size() > static_cast<std::size_t>(ranks)) {
+    throw_usage("--slices '" + slices + "' names " + std::to_string(ranges.size()) +
+                " slices, but there are only " + std::to_string(ranks) + " ranks");
+  }
+  Plan plan;
+  for (std::int32_t rank = 0; rank < ranks; ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    if (index < ranges.size() && ranges[index].first < ranges[index].second) {
+      plan.ranks.push_back(describe(recipe, headers, rank, ranges[index], layer_cost, back_cost));
+      plan.stages = rank + 1;
+    } else {
+      plan.ranks.push_back({.rank = rank, .tensors = {}});
+    }
+  }
+  return plan;
+}
+
+std::string Plan::slices() const {
+  std::string text;
+  for (const auto& slice : ranks) {
+    if (slice.idle()) continue;
+    if (!text.empty()) text += ',';
+    text += std::to_string(slice.first_layer) + "-" + std::to_string(slice.end_layer - 1);
+  }
+  return text;
+}
+
+std::int64_t kv_elements(const Block& block) {
+  std::int64_t sum = 0;
+  for (const auto& step : block.steps) {
+    if (const auto* attention = std::get_if<Attention>(&step)) {
+      sum += attention->kv_heads * (attention->head_dim + attention->value_dim);
+    }
+  }
+  return sum;
+}
+
+Json to_json(const Plan& plan) {
+  Json ranks = Json::array();
+  for (const auto& slice : plan.ranks) {
+    Json entry = {{"rank", slice.rank},
+                  {"idle", slice.idle()},
+                  {"front", slice.front},
+                  {"back", slice.back},
+                  {"weight_bytes", slice.weight_bytes},
+                  {"cost", slice.cost},
+                  {"tensors", slice.tensors.size()}};
+    entry["layers"] = slice.idle() ? Json() : Json::array({slice.first_layer, slice.end_layer - 1});
+    ranks.push_back(std::move(entry));
+  }
+  return {{"slices", plan.slices()}, {"stages", plan.stages}, {"ranks", std::move(ranks)}};
+}
+
+}  // namespace diffuse

@@ -1,0 +1,192 @@
+#include "text/generate_options.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "core/error.hpp"
+#include "text/element.hpp"
+
+namespace diffuse {
+namespace {
+
+constexpr std::size_t kMaxStops = 64;
+constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
+
+// A value and what to call it in an error.
+struct Given {
+  const Json& value;
+  std::string name;
+
+  [[noreturn]] void wrong(const std::string& expected) const {
+    throw_bad_data(name + " must be " + expected + ", not " + in_quotes(value.dump()));
+  }
+  std::int64_t integer(std::int64_t low, std::int64_t high) const {
+    const bool fits = value.is_number_integer() &&
+                      !(value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high)) &&
+                      value.get<std::int64_t>() >= low && value.get<std::int64_t>() <= high;
+    if (!fits) wrong("a whole number from " + std::to_string(low) + " to " + std::to_string(high));
+    return value.get<std::int64_t>();
+  }
+  double number(double low, double high, bool above_low, const char* expected) const {
+    if (!value.is_number()) wrong(expected);
+    const auto number = value.get<double>();
+    if (!std::isfinite(number) || number < low || number > high || (above_low && number == low)) wrong(expected);
+    return number;
+  }
+  bool boolean() const {
+    if (!value.is_boolean()) wrong("true or false");
+    return value.get<bool>();
+  }
+};
+
+std::vector<std::string> read_stops(const Given& given) {
+  std::vector<std::string> stops;
+  const auto add = [&](const Json& value) {
+    if (!value.is_string() || value.get_ref<const std::string&>().empty())
+      given.wrong("a string that is not empty, or a list of such");
+    stops.push_back(value.get<std::string>());
+  };
+  if (given.value.is_array()) {
+    for (const auto& value : given.value) add(value);
+  } else {
+    add(given.value);
+  }
+  if (stops.size() > kMaxStops) given.wrong("at most 64 strings");
+  return stops;
+}
+
+struct Field {
+  const char* name;
+  void (*set)(GenerateOptions& options, const Given& given);
+};
+
+using Options = GenerateOptions;
+constexpr std::array kFields = {
+    Field{"max_new_tokens", [](Options& o, const Given& g) { o.max_new_tokens = g.integer(1, kMaxCount); }},
+    Field{"temperature",
+          [](Options& o, const Given& g) {
+            o.sampling.temperature = g.number(0, 1000, false, "a number from 0 (greedy) to 1000");
+            // A quotient that overflows would make every token but the likeliest impossible.
+            if (o.sampling.temperature != 0 && o.sampling.temperature < 1e-6) g.wrong("0 (greedy) or at least 0.000001");
+          }},
+    Field{"top_k", [](Options& o, const Given& g) { o.sampling.top_k = std::max<std::int64_t>(g.integer(-1, kMaxCount), 0); }},
+    Field{"top_p",
+          [](Options& o, const Given& g) { o.sampling.top_p = g.number(0, 1, true, "a number above 0, at most 1 (off)"); }},
+    Field{"min_p",
+          [](Options& o, const Given& g) { o.sampling.min_p = g.number(0, 1, false, "a number from 0 (off) to 1"); }},
+    Field{"repetition_penalty",
+          [](Options& o, const Given& g) {
+            o.sampling.repetition_penalty = g.number(0.01, 100, false, "a number from 0.01 to 100 (1 is off)");
+          }},
+    Field{"seed",
+          [](Options& o, const Given& g) {
+            if (!g.value.is_number_unsigned()) g.wrong("a whole number from 0 to 18446744073709551615");
+            o.seed = g.value.get<std::uint64_t>();
+          }},
+    Field{"stop", [](Options& o, const Given& g) { o.stop = read_stops(g); }},
+    Field{"ignore_eos", [](Options& o, const Given& g) { o.ignore_eos = g.boolean(); }},
+    Field{"n", [](Options& o, const Given& g) { o.n = g.integer(1, 65536); }},
+    Field{"logprobs", [](Options& o, const Given& g) { o.sampling.logprobs = static_cast<std::int32_t>(g.integer(0, 100)); }},
+    Field{"num_beams", [](Options& o, const Given& g) { o.num_beams = g.integer(1, 1024); }},
+    Field{"num_inference_steps", [](Options& o, const Given& g) { o.num_inference_steps = g.integer(1, 100'000); }},
+    Field{"guidance_scale",
+          [](Options& o, const Given& g) { o.guidance_scale = g.number(0, 10'000, false, "a number from 0 to 10000"); }},
+    Field{"height", [](Options& o, const Given& g) { o.height = g.integer(1, 65536); }},
+    Field{"width", [](Options& o, const Given& g) { o.width = g.integer(1, 65536); }},
+    Field{"num_frames", [](Options& o, const Given& g) { o.num_frames = g.integer(1, 1'000'000); }},
+    Field{"num_videos_per_prompt", [](Options& o, const Given& g) { o.num_videos_per_prompt = g.integer(1, 65536); }},
+};
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    auto diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const auto replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+    }
+  }
+  return row[b.size()];
+}
+
+const Field& field_of(const std::string& key, const std::string& what) {
+  const auto known = std::find_if(kFields.begin(), kFields.end(), [&](const Field& field) { return key == field.name; });
+  if (known != kFields.end()) return *known;
+  // A long key is no misspelling; its start says enough, and the distance costs a product of lengths.
+  const auto shown = std::string_view(key).substr(0, 64);
+  const auto nearest = std::min_element(kFields.begin(), kFields.end(), [&](const Field& a, const Field& b) {
+    return edit_distance(shown, a.name) < edit_distance(shown, b.name);
+  });
+  throw_bad_data(what + ": the key " + in_quotes(key) + " is not known; the nearest one is '" + nearest->name + "'");
+}
+
+std::vector<std::int32_t> read_ids(const Json& object, const char* key, const std::string& what) {
+  std::vector<std::int32_t> ids;
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return ids;
+  const auto where = what + ": '" + key + "'";
+  if (found->is_array()) {
+    for (const auto& id : *found) ids.push_back(token_id(id, where));
+  } else {
+    ids.push_back(token_id(*found, where));
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+std::optional<std::int32_t> read_id(const Json& object, const char* key, const std::string& what) {
+  const auto ids = read_ids(object, key, what);
+  return ids.empty() ? std::nullopt : std::optional(ids.front());
+}
+
+void fill_missing(GenerationConfig& config, const GenerationConfig& from) {
+  if (config.eos_ids.empty()) config.eos_ids = from.eos_ids;
+  if (!config.bos_id) config.bos_id = from.bos_id;
+  if (!config.pad_id) config.pad_id = from.pad_id;
+}
+
+}  // namespace
+
+GenerateOptions parse_generate(const Json& object, const std::string& what, const GenerateOptions& base) {
+  auto options = base;
+  if (object.is_null()) return options;
+  if (!object.is_object()) throw_bad_data(what + " must be an object");
+  for (const auto& [key, value] : object.items()) {
+    const auto& field = field_of(key, what);
+    if (!value.is_null()) field.set(options, Given{value, what + ": '" + key + "'"});
+  }
+  return options;
+}
+
+void check_autoregressive(const GenerateOptions& options, const std::string& what) {
+  if (options.num_beams > 1)
+    throw_refused(what + ": num_beams is " + std::to_string(options.num_beams) +
+                  ", and this build cannot run beam search yet; leave it out or set it to 1");
+}
+
+GenerationConfig parse_generation_config(const Json& object, const std::string& what) {
+  if (!object.is_object()) throw_bad_data(what + " must be an object");
+  return {read_ids(object, "eos_token_id", what), read_id(object, "bos_token_id", what),
+          read_id(object, "pad_token_id", what)};
+}
+
+GenerationConfig read_generation_config(const std::filesystem::path& folder) {
+  GenerationConfig config;
+  const auto own = folder / "generation_config.json";
+  if (std::filesystem::exists(own)) config = parse_generation_config(read_json(own), "'" + own.string() + "'");
+  const auto path = folder / "config.json";
+  if (!std::filesystem::exists(path)) return config;
+  const auto what = "'" + path.string() + "'";
+  const auto model = read_json(path);
+  fill_missing(config, parse_generation_config(model, what));
+  if (const auto text = model.find("text_config"); text != model.end() && text->is_object())
+    fill_missing(config, parse_generation_config(*text, what + ": text_config"));
+  return config;
+}
+
+}  // namespace diffuse

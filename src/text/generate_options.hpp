@@ -1,0 +1,59 @@
+#pragma once
+// What a job says about generating: the `generate` object of a job spec, its defaults and each request's own, and
+// what a checkpoint's generation_config.json adds.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json.hpp"
+#include "text/sampling.hpp"
+
+namespace diffuse {
+
+inline constexpr std::int64_t kDefaultMaxNewTokens = 256;
+
+struct GenerateOptions {
+  std::int64_t max_new_tokens = kDefaultMaxNewTokens;
+  SamplingParams sampling;            // temperature, top_k, top_p, min_p, repetition_penalty, logprobs
+  std::optional<std::uint64_t> seed;  // none: the job draws one and records it
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  std::int64_t n = 1;  // samples a request
+  std::int64_t num_beams = 1;
+
+  // Media only; nothing where the job does not say, and the model's own default holds.
+  std::optional<std::int64_t> num_inference_steps;
+  std::optional<double> guidance_scale;
+  std::optional<std::int64_t> height;
+  std::optional<std::int64_t> width;
+  std::optional<std::int64_t> num_frames;
+  std::optional<std::int64_t> num_videos_per_prompt;
+};
+
+// Reads a `generate` object over `base`: names that it does not give keep base's value, null counts as not given.
+// A request's options are parse_generate(its own, what, the job's). Throws bad data, one line that begins with
+// `what`, for an unknown key (naming the nearest known one), a wrong type or a value out of range.
+GenerateOptions parse_generate(const Json& object, const std::string& what, const GenerateOptions& base = {});
+
+// Throws refused where options ask for what an autoregressive run of this build cannot do (num_beams > 1).
+void check_autoregressive(const GenerateOptions& options, const std::string& what);
+
+// The token ids that a checkpoint says matter to generating.
+struct GenerationConfig {
+  std::vector<std::int32_t> eos_ids;  // sorted, without repeats
+  std::optional<std::int32_t> bos_id;
+  std::optional<std::int32_t> pad_id;
+};
+
+// Reads eos_token_id (an id or a list), bos_token_id and pad_token_id of a generation_config.json (or a
+// config.json). Nothing else is taken: greedy is the default here whatever do_sample and temperature say there.
+// Throws bad data where an id is not a number that an id can be.
+GenerationConfig parse_generation_config(const Json& object, const std::string& what);
+
+// The folder's generation_config.json; where a name is missing there, its config.json's (text_config too).
+GenerationConfig read_generation_config(const std::filesystem::path& folder);
+
+}  // namespace diffuse

@@ -1,0 +1,144 @@
+#include "text/normalizer.hpp"
+
+#include <unicode/bytestream.h>
+#include <unicode/normalizer2.h>
+#include <unicode/uchar.h>
+
+#include "core/error.hpp"
+#include "text/byte_letters.hpp"
+#include "text/element.hpp"
+#include "text/utf8.hpp"
+
+namespace diffuse {
+namespace {
+
+const icu::Normalizer2& normalizer_of(Normalizer::Unicode::Form form) {
+  using Form = Normalizer::Unicode::Form;
+  UErrorCode failed = U_ZERO_ERROR;
+  const icu::Normalizer2* found = nullptr;
+  switch (form) {
+    case Form::nfc:
+      found = icu::Normalizer2::getNFCInstance(failed);
+      break;
+    case Form::nfd:
+      found = icu::Normalizer2::getNFDInstance(failed);
+      break;
+    case Form::nfkc:
+      found = icu::Normalizer2::getNFKCInstance(failed);
+      break;
+    case Form::nfkd:
+      found = icu::Normalizer2::getNFKDInstance(failed);
+      break;
+  }
+  if (U_FAILURE(failed) || found == nullptr) throw_internal("ICU has no Unicode normalization data");
+  return *found;
+}
+
+template <typename PerCharacter>
+std::string map_characters(std::string_view text, PerCharacter&& append) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) append(out, take_utf8(text, at));
+  return out;
+}
+
+std::string apply_step(const Normalizer::Unicode& step, std::string text) {
+  if (text.size() > static_cast<std::size_t>(INT32_MAX)) throw_bad_data("a text of more than 2 GiB");
+  UErrorCode failed = U_ZERO_ERROR;
+  std::string out;
+  icu::StringByteSink<std::string> sink(&out, static_cast<std::int32_t>(text.size()));
+  normalizer_of(step.form).normalizeUTF8(0, text, sink, nullptr, failed);
+  if (U_FAILURE(failed)) throw_internal(std::string("ICU failed to normalize a text: ") + u_errorName(failed));
+  return out;
+}
+
+std::string apply_step(const Normalizer::Lowercase&, std::string text) {
+  return map_characters(text, [](std::string& out, char32_t code) {
+    append_utf8(out, static_cast<char32_t>(u_tolower(static_cast<UChar32>(code))));
+    // The one character whose lower case, taken alone, is two.
+    if (code == 0x130) append_utf8(out, 0x307);
+  });
+}
+
+std::string apply_step(const Normalizer::StripAccents&, std::string text) {
+  return map_characters(text, [](std::string& out, char32_t code) {
+    if ((U_GET_GC_MASK(static_cast<UChar32>(code)) & U_GC_M_MASK) == 0) append_utf8(out, code);
+  });
+}
+
+std::string apply_step(const Normalizer::ByteLetters&, std::string text) {
+  return letters_of_bytes(text);
+}
+
+std::string apply_step(const Normalizer::Strip& step, std::string text) {
+  std::size_t begin = 0;
+  std::size_t end = text.size();
+  while (step.left && begin < end) {
+    auto next = begin;
+    if (!is_white_space(take_utf8(text, next))) break;
+    begin = next;
+  }
+  while (step.right && end > begin) {
+    auto last = before_utf8(text, end);
+    const auto start = last;
+    if (!is_white_space(take_utf8(text, last))) break;
+    end = start;
+  }
+  return text.substr(begin, end - begin);
+}
+
+std::string apply_step(const Normalizer::Prepend& step, std::string text) {
+  return text.empty() ? text : step.text + text;
+}
+
+std::string apply_step(const Normalizer::Replace& step, std::string text) {
+  return step.pattern.replace(text, step.content);
+}
+
+}  // namespace
+
+Normalizer Normalizer::from_json(const Json& element, const std::string& where) {
+  Normalizer normalizer;
+  if (!element.is_null()) normalizer.add(element, where);
+  return normalizer;
+}
+
+void Normalizer::add(const Json& element, const std::string& where) {
+  const auto type = element_type(element, where);
+  const auto here = where + " " + in_quotes(type);
+  using Form = Unicode::Form;
+  if (type == "Sequence") {
+    for (const auto& inner : require_array(element, "normalizers", here)) add(inner, where);
+  } else if (type == "NFC") {
+    steps_.emplace_back(Unicode{Form::nfc});
+  } else if (type == "NFD") {
+    steps_.emplace_back(Unicode{Form::nfd});
+  } else if (type == "NFKC") {
+    steps_.emplace_back(Unicode{Form::nfkc});
+  } else if (type == "NFKD") {
+    steps_.emplace_back(Unicode{Form::nfkd});
+  } else if (type == "Lowercase") {
+    steps_.emplace_back(Lowercase{});
+  } else if (type == "StripAccents") {
+    steps_.emplace_back(StripAccents{});
+  } else if (type == "ByteLevel") {
+    steps_.emplace_back(ByteLetters{});
+  } else if (type == "Strip") {
+    steps_.emplace_back(
+        Strip{bool_member(element, "strip_left", true, here), bool_member(element, "strip_right", true, here)});
+  } else if (type == "Prepend") {
+    steps_.emplace_back(Prepend{require_string(element, "prepend", here)});
+  } else if (type == "Replace") {
+    steps_.emplace_back(Replace{TextPattern::from_json(element, here), require_string(element, "content", here)});
+  } else {
+    throw_refused(here + " is not known to this build");
+  }
+}
+
+std::string Normalizer::apply(std::string text) const {
+  for (const auto& step : steps_)
+    text = std::visit([&](const auto& kind) { return apply_step(kind, std::move(text)); }, step);
+  return text;
+}
+
+}  // namespace diffuse

@@ -1,0 +1,230 @@
+#include "transport/mpi_thread.hpp"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/error.hpp"
+
+namespace diffuse {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// After something moved, more is likely to come: looking again at once costs less than being woken. After
+// that the thread sleeps, an eighth of the time for which nothing has moved, within these bounds: ranks may
+// outnumber cores, and a core that spins here is taken from a rank that computes.
+constexpr microseconds kSpin{20};
+constexpr microseconds kShortestSleep{50};
+constexpr microseconds kLongestWantedSleep{200};
+constexpr microseconds kLongestSendingSleep{500};
+constexpr microseconds kLongestPendingSleep{1000};
+// Also when nothing is under way here: the library may still have pieces of finished sends to push out.
+constexpr microseconds kIdleSleep{2000};
+
+// How long to wait for the MPI thread itself to come back before going around it.
+constexpr seconds kPatience{2};
+
+}  // namespace
+
+void check_mpi(int code, const std::string& doing) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw_io("MPI failed while " + doing + ": " + std::string(text, static_cast<std::size_t>(length)));
+}
+
+MpiThread::MpiThread() : thread_([this] { main(); }) {
+  std::unique_lock lock(mutex_);
+  told_.wait(lock, [&] { return ready_ || start_error_; });
+  if (!start_error_) return;
+  lock.unlock();
+  thread_.join();
+  std::rethrow_exception(start_error_);
+}
+
+MpiThread::~MpiThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    woken_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void MpiThread::initialise() {
+  int already = 0;
+  MPI_Initialized(&already);
+  if (already != 0) throw_internal("MPI is already initialised in this process");
+  int provided = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "initialising");
+  if (provided < MPI_THREAD_FUNNELED) throw_io("this MPI library does not support threads");
+  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "choosing how errors are reported");
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &communicator_), "making a communicator");
+  check_mpi(MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN), "choosing how errors are reported");
+  check_mpi(MPI_Comm_rank(communicator_, &rank_), "asking for the rank");
+  check_mpi(MPI_Comm_size(communicator_, &size_), "asking for the number of ranks");
+}
+
+void MpiThread::main() {
+  // The kernel rounds sleeps up by 50 microseconds otherwise.
+  prctl(PR_SET_TIMERSLACK, 1000UL);
+  try {
+    initialise();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    start_error_ = std::current_exception();
+    told_.notify_all();
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ready_ = true;
+  }
+  told_.notify_all();
+
+  while (true) {
+    const auto progress = turn();
+    turns_.fetch_add(1, std::memory_order_relaxed);
+    if (const int code = abort_code_.load(); code >= 0) MPI_Abort(communicator_, code);
+    if (progress == Progress::finished) break;
+    rest(progress);
+  }
+  if (broken_) return;
+  MPI_Comm_free(&communicator_);
+  MPI_Finalize();
+}
+
+// One look at every poller; `finished` when the thread is to end.
+Progress MpiThread::turn() {
+  Progress all = Progress::idle;
+  std::unique_lock lock(mutex_);
+  if (stop_) return Progress::finished;
+  const auto pollers = pollers_;
+  for (auto* poller : pollers) {
+    if (std::find(pollers_.begin(), pollers_.end(), poller) == pollers_.end()) continue;
+    polled_ = poller;
+    lock.unlock();
+    Progress progress = Progress::finished;
+    try {
+      progress = poller->poll();
+    } catch (...) {
+      poller->failed(std::current_exception());
+    }
+    lock.lock();
+    polled_ = nullptr;
+    if (progress == Progress::finished) {
+      std::erase(pollers_, poller);
+      progress = Progress::moved;
+    }
+    if (std::find(pollers_.begin(), pollers_.end(), poller) == pollers_.end()) told_.notify_all();
+    all = std::max(all, progress);
+  }
+  return all;
+}
+
+void MpiThread::rest(Progress progress) {
+  const auto now = Clock::now();
+  if (progress == Progress::moved) last_move_ = now;
+  std::unique_lock lock(mutex_);
+  if (woken_) {
+    woken_ = false;
+    return;
+  }
+  if (now - last_move_ < kSpin) {
+    lock.unlock();
+    std::this_thread::yield();
+    return;
+  }
+  microseconds sleep = kIdleSleep;
+  if (progress != Progress::idle) {
+    const auto longest = progress == Progress::wanted    ? kLongestWantedSleep
+                         : progress == Progress::sending ? kLongestSendingSleep
+                                                         : kLongestPendingSleep;
+    const auto quiet = std::chrono::duration_cast<microseconds>(now - last_move_) / 8;
+    sleep = std::clamp(quiet, kShortestSleep, longest);
+  }
+  wake_.wait_for(lock, sleep, [&] { return woken_; });
+  woken_ = false;
+}
+
+void MpiThread::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    woken_ = true;
+  }
+  wake_.notify_one();
+}
+
+void MpiThread::attach(MpiPoller& poller) {
+  {
+    const std::lock_guard lock(mutex_);
+    pollers_.push_back(&poller);
+    woken_ = true;
+  }
+  wake_.notify_one();
+}
+
+void MpiThread::detach(MpiPoller& poller) {
+  std::unique_lock lock(mutex_);
+  std::erase(pollers_, &poller);
+  if (!told_.wait_for(lock, kPatience, [&] { return polled_ != &poller; })) {
+    lock.unlock();
+    abort(static_cast<int>(ExitCode::io));
+  }
+}
+
+void MpiThread::run(const std::function<bool()>& poll, std::chrono::nanoseconds timeout,
+                    const std::string& doing) {
+  if (broken_) throw_io("MPI cannot be used after a failure: " + doing);
+  struct Task final : MpiPoller {
+    explicit Task(const std::function<bool()>& body) : poll_body(body) {}
+    Progress poll() override {
+      if (!poll_body()) return Progress::wanted;
+      done = true;
+      return Progress::finished;
+    }
+    void failed(std::exception_ptr given) override {
+      error = std::move(given);
+      done = true;
+    }
+    const std::function<bool()>& poll_body;
+    std::atomic<bool> done{false};
+    std::exception_ptr error;
+  } task(poll);
+
+  attach(task);
+  {
+    std::unique_lock lock(mutex_);
+    const bool in_time = told_.wait_for(lock, timeout, [&] {
+      return task.done && std::find(pollers_.begin(), pollers_.end(), &task) == pollers_.end() &&
+             polled_ != &task;
+    });
+    if (!in_time) {
+      lock.unlock();
+      mark_broken();
+      detach(task);
+      throw_io("waited " + std::to_string(std::chrono::duration_cast<seconds>(timeout).count()) +
+               " s for all ranks: " + doing);
+    }
+  }
+  if (task.error) std::rethrow_exception(task.error);
+}
+
+void MpiThread::abort(int code) {
+  // MPI_Abort on the thread that owns MPI; from here only where that one does not come back.
+  abort_code_ = code;
+  wake();
+  std::this_thread::sleep_for(kPatience);
+  MPI_Abort(MPI_COMM_WORLD, code);
+  _exit(code);
+}
+
+}  // namespace diffuse

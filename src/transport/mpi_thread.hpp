@@ -1,0 +1,100 @@
+#pragma once
+// The thread that owns MPI (see mpi.hpp); inside src/transport/ only.
+
+#include <mpi.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace diffuse {
+
+// Turns a failed MPI call into an Error (io) that says what was being done.
+void check_mpi(int code, const std::string& doing);
+
+enum class Progress : std::uint8_t {
+  idle,      // nothing is under way
+  pending,   // something may come, and nobody waits for it
+  sending,   // something is going out, and a peer may wait for it
+  wanted,    // somebody waits here
+  moved,     // something has just happened
+  finished,  // detach me
+};
+
+// Work that the MPI thread does a piece of in each turn. A poller that throws is detached.
+class MpiPoller {
+ public:
+  virtual ~MpiPoller() = default;
+  virtual Progress poll() = 0;
+  virtual void failed(std::exception_ptr error) = 0;
+};
+
+class MpiThread {
+ public:
+  MpiThread();   // MPI is initialised when it returns; throws io where that fails
+  ~MpiThread();  // finalises MPI (which waits for all ranks), or leaves it alone after mark_broken
+  MpiThread(const MpiThread&) = delete;
+  MpiThread& operator=(const MpiThread&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  MPI_Comm communicator() const { return communicator_; }  // of collectives; used on the MPI thread only
+  const std::vector<std::string>& hosts() const { return hosts_; }
+  void set_hosts(std::vector<std::string> hosts) { hosts_ = std::move(hosts); }
+
+  // Calls `poll` on the MPI thread until it returns true; throws what it throws, and io after the timeout.
+  void run(const std::function<bool()>& poll, std::chrono::nanoseconds timeout, const std::string& doing);
+
+  void attach(MpiPoller& poller);
+  void detach(MpiPoller& poller);  // not polled any more when it returns; given up after 2 s in a call to MPI
+  void wake();
+
+  // After a failure MPI_Finalize might never return: peers may be gone, operations open.
+  void mark_broken() { broken_ = true; }
+  void keep(std::shared_ptr<void> buffers) {
+    kept_.push_back(std::move(buffers));
+  }  // MPI may still write there
+  bool broken() const { return broken_; }
+
+  // Counts the turns; one that stands still means that MPI does not return.
+  std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
+
+  [[noreturn]] void abort(int code);
+
+ private:
+  void main();
+  void initialise();
+  Progress turn();
+  void rest(Progress progress);
+
+  int rank_ = 0;
+  int size_ = 1;
+  MPI_Comm communicator_ = MPI_COMM_NULL;
+  std::vector<std::string> hosts_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;  // for the MPI thread
+  std::condition_variable told_;  // by the MPI thread
+  bool woken_ = false;
+  bool stop_ = false;
+  bool ready_ = false;
+  std::exception_ptr start_error_;
+  std::vector<std::shared_ptr<void>> kept_;
+  std::vector<MpiPoller*> pollers_;
+  MpiPoller* polled_ = nullptr;  // is being polled now
+  std::atomic<bool> broken_{false};
+  std::atomic<int> abort_code_{-1};
+  std::atomic<std::uint64_t> turns_{0};
+  std::chrono::steady_clock::time_point last_move_{};  // the MPI thread's own
+  std::thread thread_;                                 // last: it uses all of the above
+};
+
+}  // namespace diffuse

@@ -1,0 +1,95 @@
+#include "job/export.hpp"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "tests/job/support.hpp"
+
+namespace diffuse::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class Export : public testing::Test {
+ protected:
+  Export() : result_(sample_result(8)) {
+    const char* ids[] = {"plain", "a/b", "A_b", "../../up", "", "bad one", "later", "Grüße, \"quoted\""};
+    for (std::size_t i = 0; i < 8; ++i) result_.requests[i].id = ids[i];
+    result_.requests[7].samples.resize(1);
+  }
+  std::string file(std::string_view name) const { return read_file(folder_ / "x" / name, 1U << 20); }
+
+  TempFolder folder_;
+  Result result_;
+  static std::filesystem::path operator_path(const TempFolder& folder) { return folder / "x"; }
+};
+
+TEST_F(Export, writes_texts_lines_and_a_table) {
+  const auto exported = export_result(result_, operator_path(folder_));
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "x"))
+    names.insert(entry.path().filename());
+  EXPECT_THAT(names,
+              testing::UnorderedElementsAre("plain.txt", "a_b-0.txt", "a_b-1.txt", "A_b-0~2.txt",
+                                            "A_b-1~2.txt", "A_b-2.txt", "_.._.._up.txt", "_-0.txt", "_-1.txt",
+                                            "Gr____e___quoted_.txt", "results.jsonl", "results.csv"));
+  EXPECT_EQ(exported.texts, 10U);
+  EXPECT_EQ(exported.unfinished, 2U);
+  EXPECT_EQ(file("a_b-1.txt"), result_.requests[1].samples[1].text);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "up.txt"));
+
+  std::vector<Json> lines;
+  const std::string jsonl = file("results.jsonl");
+  for (std::size_t at = 0; at < jsonl.size(); at = jsonl.find('\n', at) + 1)
+    lines.push_back(Json::parse(jsonl.substr(at, jsonl.find('\n', at) - at)));
+  ASSERT_EQ(lines.size(), 12U);
+  EXPECT_EQ(lines[2]["id"], "a/b");
+  EXPECT_EQ(lines[2]["sample"], 1);
+  EXPECT_EQ(lines[2]["file"], "a_b-1.txt");
+  EXPECT_EQ(lines[2]["text"], result_.requests[1].samples[1].text);
+  EXPECT_EQ(lines[9]["status"], "bad");
+  EXPECT_THAT(file("results.csv"), HasSubstr("\"Grüße, \"\"quoted\"\"\",0,done,"));
+}
+
+TEST_F(Export, a_link_of_that_name_leads_nowhere) {
+  write_bytes(folder_ / "precious", "precious");
+  std::filesystem::create_directories(folder_ / "x");
+  std::filesystem::create_symlink(folder_ / "precious", folder_ / "x" / "plain.txt");
+  export_result(result_, folder_ / "x");
+  EXPECT_EQ(read_file(folder_ / "precious", 100), "precious");
+  EXPECT_EQ(file("plain.txt"), result_.requests[0].samples[0].text);
+}
+
+TEST_F(Export, a_folder_that_cannot_be_made_is_an_io_error) {
+  write_bytes(folder_ / "x", "a file");
+  error_of(ExitCode::io, [&] { export_result(result_, folder_ / "x"); });
+}
+
+TEST_F(Export, show_is_a_summary_and_texts) {
+  result_.requests[0].samples[0].text = "red \x1b[31m text";
+  const std::string shown = show_text(result_);
+  EXPECT_THAT(shown,
+              AllOf(HasSubstr("8 requests: 6 done, 1 bad, 1 unfinished"), HasSubstr("== a/b, sample 1 ("),
+                    HasSubstr("bad one: bad: the prompt is longer"), HasSubstr("compute: f32"),
+                    HasSubstr("red \\x1b[31m text"), Not(HasSubstr("\x1b"))));
+  const std::string one = show_text(result_, {true, "a/b", 6});
+  EXPECT_THAT(one, AllOf(HasSubstr("answer…\n"), Not(HasSubstr("plain")), Not(HasSubstr("compute"))));
+  EXPECT_THAT(show_text(result_, {false, "", 0}), Not(HasSubstr("answer")));
+  error_of(ExitCode::usage, [&] { show_text(result_, {true, "nobody", 0}); });
+}
+
+TEST_F(Export, show_json_holds_everything) {
+  const Json shown = show_json(result_);
+  EXPECT_EQ(shown["requests"].size(), 8U);
+  EXPECT_EQ(shown["requests"][1]["samples"][1]["text"], result_.requests[1].samples[1].text);
+  EXPECT_EQ(shown["requests"][0]["samples"][0]["logprobs"]["top"], 2);
+  EXPECT_EQ(shown["requests"][5]["message"], "the prompt is longer than the context");
+  EXPECT_EQ(shown["requests"][0]["seed"], UINT64_MAX);
+  EXPECT_EQ(shown["provenance"]["compute"], "f32");
+}
+
+}  // namespace
+}  // namespace diffuse::test

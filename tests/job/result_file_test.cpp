@@ -1,0 +1,119 @@
+#include "job/result_file.hpp"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+
+#include "job/h5.hpp"
+#include "job/job_file.hpp"
+#include "tests/job/support.hpp"
+
+namespace diffuse::test {
+namespace {
+
+using testing::HasSubstr;
+
+class ResultFile : public testing::Test {
+ protected:
+  // The error for a written result in which one dataset is replaced.
+  template <typename T>
+  std::string error_with(const std::string& group, const std::string& name, const std::vector<T>& values) {
+    write_result(path_, sample_result(10));
+    {
+      const h5::Handle file(H5Fopen(path_.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose, "test");
+      const h5::Handle opened(H5Gopen2(file.get(), group.c_str(), H5P_DEFAULT), H5Gclose, "test");
+      h5::check(H5Ldelete(opened.get(), name.c_str(), H5P_DEFAULT), "test");
+      h5::write_array<T>(opened.get(), name, std::span<const T>(values));
+    }
+    return error_of(ExitCode::bad_data, [&] { read_result(path_); });
+  }
+
+  TempFolder folder_;
+  std::filesystem::path path_ = folder_ / "out.h5";
+};
+
+TEST_F(ResultFile, comes_back_as_it_was_written) {
+  for (const std::size_t requests : {0U, 1U, 2U, 20U}) {
+    const Result result = sample_result(requests);
+    write_result(path_, result);
+    EXPECT_EQ(bytes_of(read_result(path_)), bytes_of(result));
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}),
+            1);  // no part file is left
+}
+
+TEST_F(ResultFile, many_requests_are_fast) {
+  const Result result = sample_result(20000);
+  const auto start = std::chrono::steady_clock::now();
+  write_result(path_, result);
+  EXPECT_EQ(bytes_of(read_result(path_)), bytes_of(result));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(6));
+}
+
+TEST_F(ResultFile, three_lines_of_h5py_read_it) {
+  if (!have_h5py()) GTEST_SKIP() << "python3-h5py is not installed";
+  const Result result = sample_result(10);
+  write_result(path_, result);
+  std::string expected;
+  for (const auto& request : result.requests)
+    for (const auto& sample : request.samples) expected += Json(sample.text).dump(-1, ' ', true) + "\n";
+  EXPECT_EQ(run_python("import h5py\nf = h5py.File('" + path_.string() + R"(')
+o, d = f["text/offsets"][:], f["text/data"][:].tobytes()
+texts = [d[a:b].decode() for a, b in zip(o, o[1:])]
+import json
+for text in texts: print(json.dumps(text))
+assert json.loads(f["provenance"][()])["compute"] == "f32"
+assert list(f["request/id"].asstr()[:2]) == ["request 0", "request 1"]
+assert f["request/status"][5] == 1 and f["sample/request"][1] == 1
+assert f["trace/digests"].dtype == "u8" and f["logprobs/chosen"].dtype == "f4" and f["tokens/data"].dtype == "i4"
+)"),
+            expected);
+}
+
+TEST_F(ResultFile, contradictions_are_refused) {
+  using Bytes = std::vector<std::uint8_t>;
+  using U64 = std::vector<std::uint64_t>;
+  using I64 = std::vector<std::int64_t>;
+  EXPECT_THAT(error_with("request", "status", Bytes(10, 3)), HasSubstr("stands for no status"));
+  EXPECT_THAT(error_with("request", "status", Bytes(9, 0)), HasSubstr("has 9 entries and should have 10"));
+  EXPECT_THAT(error_with("request", "seed", U64(11, 0)), HasSubstr("has 11 entries"));
+  EXPECT_THAT(error_with("request", "prompt_tokens", I64(10, -1)), HasSubstr("negative"));
+  std::size_t samples = 0;
+  for (const auto& request : sample_result(10).requests) samples += request.samples.size();
+  EXPECT_THAT(error_with("sample", "finish", Bytes(samples, 4)), HasSubstr("no way to finish"));
+  EXPECT_THAT(error_with("sample", "request", U64(samples, 10)), HasSubstr("a request that is not there"));
+  U64 back(samples, 1);
+  back[1] = 0;
+  EXPECT_THAT(error_with("sample", "request", back), HasSubstr("goes back"));
+  EXPECT_THAT(error_with("logprobs", "top", I64(samples, 1)), HasSubstr("longer than `top` says"));
+  EXPECT_THAT(error_with("logprobs", "top", I64(samples, 1LL << 62)), HasSubstr("ends too early"));
+  EXPECT_THAT(error_with("logprobs", "top", I64(samples, INT64_MAX)),
+              testing::AllOf(testing::StartsWith("result file '"), HasSubstr("overflows")));
+  EXPECT_THAT(error_with("trace", "layers", I64(samples, 2)),
+              HasSubstr("a digest for each layer and position"));
+  EXPECT_THAT(error_with("tokens", "data", I64{1}), HasSubstr("but 1 are there"));
+  EXPECT_THAT(error_with("tokens", "data", I64{1LL << 40}), HasSubstr("more than 32 bits"));
+}
+
+TEST_F(ResultFile, a_job_is_no_result_nor_the_other_way_round) {
+  write_job(path_, sample_job());
+  EXPECT_THAT(error_of(ExitCode::bad_data, [&] { read_result(path_); }), HasSubstr("not a result"));
+  write_result(path_, sample_result(1));
+  EXPECT_THAT(error_of(ExitCode::bad_data, [&] { read_job(path_); }), HasSubstr("a result and not a job"));
+}
+
+TEST_F(ResultFile, values_that_contradict_each_other_are_not_written) {
+  Result result = sample_result(1);
+  result.requests[0].samples[0].logprobs.top_ids.pop_back();
+  error_of(ExitCode::internal, [&] { write_result(path_, result); });
+  result = sample_result(1);
+  result.requests[0].samples[0].trace.positions = 5;
+  error_of(ExitCode::internal, [&] { write_result(path_, result); });
+  result = sample_result(1);
+  result.requests[0].samples[0].logprobs.chosen.pop_back();
+  error_of(ExitCode::internal, [&] { write_result(path_, result); });
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+}  // namespace
+}  // namespace diffuse::test

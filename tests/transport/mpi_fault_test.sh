@@ -1,0 +1,36 @@
+#!/bin/sh
+# mpi_fault_test.sh MPIEXEC BINARY: how a job ends when a rank stops, dies, throws, or exchanges nonsense. It
+# must end within seconds, with the right status and a message that says why.
+mpiexec=$1
+binary=$2
+failures=0
+
+# expect FAULT RANKS STATUS TEXT: TEXT must stand in what the job says; STATUS may be "any" for not 0.
+expect() {
+  begin=$(date +%s)
+  output=$(timeout -s KILL 40 "$mpiexec" -n "$2" --oversubscribe "$binary" "$1" 2>&1)
+  status=$?
+  seconds=$(($(date +%s) - begin))
+  problem=
+  [ "$3" = any ] && [ "$status" -eq 0 ] && problem="status 0"
+  [ "$3" != any ] && [ "$status" -ne "$3" ] && problem="status $status instead of $3"
+  case $output in *"$4"*) ;; *) problem="$problem; '$4' is not said" ;; esac
+  [ "$seconds" -gt 20 ] && problem="$problem; took $seconds s"
+  if [ -n "$problem" ]; then
+    failures=$((failures + 1))
+    echo "FAILED $1 on $2 ranks: $problem"
+    echo "$output"
+  else
+    echo "ok $1 on $2 ranks: status $status after $seconds s"
+  fi
+}
+
+expect none 3 0 ""
+expect stop 2 74 "for rank 1 (host $(hostname)): layer 12 of request 'a7', step 301; it gives no sign of life"
+expect stop 4 74 "rank 3 (host $(hostname))"
+expect throw 3 65 "rank 2 says: a stranger's weights"
+expect die 3 any ""
+expect size 2 70 "a message of 1000 bytes from rank 0 was expected to have 996 bytes (rows of step 7)"
+expect large 2 70 "a message of 992 bytes from rank 0 was expected to have 1048576 bytes (rows of step 8)"
+expect circle 3 74 "the ranks wait for one another in a circle"
+exit "$failures"
