@@ -1,5 +1,6 @@
 # diffuse_library(NAME SOURCES... [PUBLIC_LIBS ...] [PRIVATE_LIBS ...]): a static library of one folder, with the project's warnings.
-# diffuse_test(NAME SOURCES... [LIBS ...]): a GoogleTest executable whose cases CTest knows one by one.
+# diffuse_test(NAME SOURCES... [LIBS ...] [THREADS]): a GoogleTest executable whose cases CTest knows one by one; with
+# THREADS its cases are labelled "threads" and run under the thread sanitizer too (target thread_tests builds those).
 
 add_library(diffuse_options INTERFACE)
 target_include_directories(diffuse_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
@@ -21,11 +22,16 @@ function(diffuse_library name)
 endfunction()
 
 function(diffuse_test name)
-  cmake_parse_arguments(A "" "" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(A "THREADS" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
   target_link_libraries(${name} PRIVATE diffuse_options ${A_LIBS} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE DIFFUSE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60)
+  if(A_THREADS)
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS threads)
+    add_dependencies(thread_tests ${name})
+  else()
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60)
+  endif()
 endfunction()
 
 # diffuse_mpi_test(NAME BINARY ranks...): runs a GoogleTest binary with its own MPI main over each of the rank counts.

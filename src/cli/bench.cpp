@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "cli/commands.hpp"
-#include "cli/format.hpp"
+#include "core/format.hpp"
 #include "cli/model.hpp"
 #include "cli/ranks.hpp"
 #include "pipeline/split_run.hpp"

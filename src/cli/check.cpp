@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "cli/commands.hpp"
-#include "cli/format.hpp"
+#include "core/format.hpp"
 #include "cli/model.hpp"
 #include "cli/probe.hpp"
 #include "core/error.hpp"

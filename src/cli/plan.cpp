@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "cli/commands.hpp"
-#include "cli/format.hpp"
+#include "core/format.hpp"
 #include "cli/model.hpp"
 #include "schedule/simulator.hpp"
 #include "slice/plan.hpp"

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "backend/backend.hpp"
-#include "cli/format.hpp"
+#include "core/format.hpp"
 #include "cli/model.hpp"
 #include "core/error.hpp"
 #include "slice/executor.hpp"

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "cli/commands.hpp"
-#include "cli/format.hpp"
+#include "core/format.hpp"
 #include "cli/provenance.hpp"
 #include "cli/run_job.hpp"
 #include "cli/stop_signals.hpp"
@@ -119,6 +119,9 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const std::vector<std::string>& c
                                 flags.compute.accept);
   const auto plan = make_plan(model.recipe, model.checkpoint.headers(), ranks.size(), flags.compute.slices);
   const auto backend = make_backend(flags.compute, ranks);
+  if (plan.ranks[static_cast<std::size_t>(ranks.rank())].idle()) {
+    ranks.log().line("holds no layers and idles: the model has " + std::to_string(plan.stages) + " slices");
+  }
 
   const Json wanted = {
       {provenance_key::job, job.sha256},

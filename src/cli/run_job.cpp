@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "cli/format.hpp"
+#include "core/format.hpp"
 #include "cli/provenance.hpp"
 
 namespace diffuse {

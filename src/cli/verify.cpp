@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "cli/commands.hpp"
-#include "cli/format.hpp"
+#include "core/format.hpp"
 #include "cli/provenance.hpp"
 #include "cli/run_job.hpp"
 #include "core/error.hpp"

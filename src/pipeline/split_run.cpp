@@ -5,16 +5,11 @@
 #include <limits>
 
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "core/hash.hpp"
 
 namespace diffuse {
 namespace {
-
-std::string human(std::uint64_t bytes) {
-  constexpr double kMib = 1 << 20;
-  const auto tenths = static_cast<std::uint64_t>(static_cast<double>(bytes) / kMib * 10 + 0.5);
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
-}
 
 std::int64_t pages_of(const Sequence& sequence) {
   const auto tokens = static_cast<std::int64_t>(sequence.prompt.size()) + sequence.max_new_tokens;
@@ -57,12 +52,10 @@ SplitRun::SplitRun(const Recipe& recipe, const Checkpoint& checkpoint, const Pla
   if (static_cast<int>(plan.ranks.size()) != transport.size())
     throw_internal("the plan is made for another number of ranks");
   const auto& slice = plan.ranks[static_cast<std::size_t>(transport.rank())];
-  if (slice.idle())
-    log_.line("holds no layers and idles: the model has " + std::to_string(plan.stages) + " slices");
   const auto start = std::chrono::steady_clock::now();
   if (!slice.idle()) {
     weights_ = load_slice(recipe, slice, checkpoint, backend, [&](std::uint64_t bytes) {
-      log_.progress("loading weights, " + human(bytes) + " of " + human(slice.weight_bytes));
+      log_.progress("loading weights, " + human_bytes(bytes) + " of " + human_bytes(slice.weight_bytes));
     });
   }
   log_.end_progress();

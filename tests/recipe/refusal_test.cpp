@@ -108,7 +108,7 @@ const std::vector<Bad> kBad = {
      [](Model& model) { model.headers.erase("model.layers.0.self_attn.q_norm.weight"); }, "65",
      "q_norm.weight"},
     {"kv_heads", "llama", with("num_key_value_heads", 3), "65", "2 attention heads are no multiple of 3"},
-    {"no_head_dim", "qwen2", with("num_attention_heads", 3), "65", "no multiple of"},
+    {"no_head_dim", "qwen2", with("num_attention_heads", 6), "65", "no head_dim is stated"},
     {"too_few_layer_types", "qwen2", with("layer_types", {"full_attention"}), "65", "1 entries for 4 layers"},
     {"window_that_is_not_there", "qwen2",
      with("layer_types", {"full_attention", "sliding_attention", "full_attention", "full_attention"}), "65",

@@ -1,4 +1,4 @@
-#include "cli/format.hpp"
+#include "core/format.hpp"
 
 #include <array>
 #include <cstdio>

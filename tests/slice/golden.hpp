@@ -1,0 +1,141 @@
+#pragma once
+// The golden cases: small models with what transformers says of them, in golden.safetensors beside the
+// weights.
+//
+// tests/data/golden/ holds them; DIFFUSE_GOLDEN_EXTRA may name more folders of cases (with ':' between them).
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.hpp"
+#include "core/error.hpp"
+#include "core/json.hpp"
+#include "recipe/build.hpp"
+
+namespace diffuse::test {
+
+struct GoldenCase {
+  std::string name;
+  std::filesystem::path folder;
+};
+
+inline void PrintTo(const GoldenCase& golden, std::ostream* out) {
+  *out << golden.folder.string();
+}
+
+inline std::vector<GoldenCase> golden_cases() {
+  std::vector<std::filesystem::path> roots = {std::filesystem::path(DIFFUSE_TEST_DATA) / "golden"};
+  if (const char* extra = std::getenv("DIFFUSE_GOLDEN_EXTRA")) {
+    std::stringstream list(extra);
+    for (std::string root; std::getline(list, root, ':');) roots.emplace_back(root);
+  }
+  std::vector<GoldenCase> cases;
+  for (const auto& root : roots) {
+    std::vector<GoldenCase> found;
+    for (const auto& entry : std::filesystem::directory_iterator(root)) {
+      if (!std::filesystem::exists(entry.path() / "golden.safetensors")) continue;
+      auto name =
+          (&root == roots.data() ? "" : root.filename().string() + "_") + entry.path().filename().string();
+      std::replace_if(
+          name.begin(), name.end(), [](unsigned char letter) { return std::isalnum(letter) == 0; }, '_');
+      found.push_back({name, entry.path()});
+    }
+    std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    cases.insert(cases.end(), found.begin(), found.end());
+  }
+  return cases;
+}
+
+inline GoldenCase golden_case(const std::string& name) {
+  return {name, std::filesystem::path(DIFFUSE_TEST_DATA) / "golden" / name};
+}
+
+// A model as the commands open it.
+struct TestModel {
+  explicit TestModel(const std::filesystem::path& folder, LoadMode mode = LoadMode::mmap)
+      : checkpoint(Checkpoint::open(folder, mode)),
+        recipe(build_recipe(checkpoint.config(), checkpoint.headers())) {}
+  Checkpoint checkpoint;
+  Recipe recipe;
+};
+
+// A reference array of one or two dimensions.
+struct GoldenFloats {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::vector<float> values;
+
+  const float* row(std::int64_t index) const { return values.data() + index * cols; }
+  float largest() const {
+    float most = 0;
+    for (const auto value : values) most = std::max(most, std::abs(value));
+    return most;
+  }
+};
+
+class Golden {
+ public:
+  explicit Golden(const std::filesystem::path& folder) {
+    std::ifstream file(folder / "golden.safetensors", std::ios::binary);
+    std::stringstream all;
+    all << file.rdbuf();
+    bytes_ = all.str();
+    std::uint64_t header = 0;
+    if (bytes_.size() < sizeof header)
+      throw std::runtime_error("no golden.safetensors in " + folder.string());
+    std::memcpy(&header, bytes_.data(), sizeof header);
+    arrays_ = Json::parse(bytes_.substr(sizeof header, header));
+    data_ = sizeof header + header;
+  }
+
+  GoldenFloats floats(const std::string& name) const {
+    const auto& entry = typed(name, "F32");
+    GoldenFloats out;
+    out.rows = entry.at("shape").at(0);
+    out.cols = entry.at("shape").at(1);
+    out.values = values<float>(entry, static_cast<std::size_t>(out.rows * out.cols));
+    return out;
+  }
+
+  std::vector<std::int32_t> ids(const std::string& name) const {
+    const auto& entry = typed(name, "I64");
+    const auto wide = values<std::int64_t>(entry, entry.at("shape").at(0).get<std::size_t>());
+    return {wide.begin(), wide.end()};
+  }
+
+ private:
+  const Json& typed(const std::string& name, const std::string& type) const {
+    const auto& entry = arrays_.at(name);
+    if (entry.at("dtype") != type) throw std::runtime_error(name + " is not " + type);
+    return entry;
+  }
+
+  template <typename Value>
+  std::vector<Value> values(const Json& entry, std::size_t count) const {
+    const auto begin = entry.at("data_offsets").at(0).get<std::size_t>();
+    const auto end = entry.at("data_offsets").at(1).get<std::size_t>();
+    if (end - begin != count * sizeof(Value) || data_ + end > bytes_.size())
+      throw std::runtime_error("golden.safetensors: an array does not have its size");
+    std::vector<Value> out(count);
+    std::memcpy(out.data(), bytes_.data() + data_ + begin, end - begin);
+    return out;
+  }
+
+  std::string bytes_;
+  Json arrays_;
+  std::size_t data_ = 0;
+};
+
+}  // namespace diffuse::test
