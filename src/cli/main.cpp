@@ -1,6 +1,10 @@
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cli/commands.hpp"
@@ -8,6 +12,24 @@
 #include "job/read_child.hpp"
 
 namespace {
+
+// Of the processes that a launcher starts, one speaks of the command line that they share.
+bool first_of_all() {
+  for (const auto* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (const auto* rank = std::getenv(name)) return std::strcmp(rank, "0") == 0;
+  }
+  return true;
+}
+
+int wrong_usage(const std::string& message) {
+  if (first_of_all()) {
+    std::fprintf(stderr, "diffuse%s\n", message.c_str());
+  } else {
+    // The launcher ends all ranks when one fails: the first has to have spoken.
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  }
+  return static_cast<int>(diffuse::ExitCode::usage);
+}
 
 int run(int argc, char** argv) {
   CLI::App app{
@@ -33,13 +55,16 @@ int run(int argc, char** argv) {
   diffuse::add_export(app, chosen);
   diffuse::add_merge(app, chosen);
   diffuse::add_bench(app, chosen);
+  for (auto* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    command->set_version_flag("--version", "diffuse " DIFFUSE_VERSION);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wanted) {
     return app.exit(wanted);
   } catch (const CLI::ParseError& problem) {
-    app.exit(problem);
-    return static_cast<int>(diffuse::ExitCode::usage);
+    const auto subcommands = app.get_subcommands();
+    const auto command = subcommands.empty() ? std::string() : " " + subcommands.front()->get_name();
+    return wrong_usage(command + ": " + problem.what() + "; see diffuse" + command + " --help");
   }
   return chosen();
 }
@@ -51,6 +76,7 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const diffuse::Error& problem) {
+    if (problem.code() == diffuse::ExitCode::usage) return wrong_usage(std::string(": ") + problem.what());
     std::fprintf(stderr, "diffuse: %s\n", problem.what());
     return static_cast<int>(problem.code());
   } catch (const std::bad_alloc&) {

@@ -29,7 +29,7 @@ struct Widths {
   std::int64_t attended = 0;
   std::int64_t inner = 0;
 
-  void take(const Block& block) {
+  void take(const Block& block, std::int64_t hidden) {
     for (const auto& step : block.steps) {
       if (const auto* attention = std::get_if<Attention>(&step)) {
         qkv = std::max(qkv, qkv_width(*attention));
@@ -37,6 +37,7 @@ struct Widths {
       }
       if (const auto* mlp = std::get_if<Mlp>(&step))
         inner = std::max(inner, mlp->inner * (mlp->gate ? 3 : 1));
+      if (std::get_if<Experts>(&step) != nullptr) inner = std::max(inner, hidden);
     }
   }
 };
@@ -86,7 +87,7 @@ Executor::Executor(const Recipe& recipe, RankSlice slice, Backend& backend, Slic
       scratch_(std::make_unique<Scratch>()) {
   Widths widths;
   for (auto layer = slice_.first_layer; layer < slice_.end_layer; ++layer)
-    widths.take(recipe_.blocks[static_cast<std::size_t>(layer)]);
+    widths.take(recipe_.blocks[static_cast<std::size_t>(layer)], recipe_.hidden);
   const auto floats = [&](std::int64_t width) {
     return backend_.allocate(static_cast<std::size_t>(limits_.max_rows * width) * sizeof(float));
   };
@@ -267,7 +268,10 @@ void Executor::mlp(const MlpStep& step, Rows in, Rows out) {
 
 void Executor::experts(const ExpertsStep& step, Rows in, Rows out) {
   const auto& e = *step.step;
-  backend_.experts({.x = in,
+  // The experts' sum is built in `out` while `x` is still read: a step that works in place gets a copy.
+  const Rows x = in.data == out.data ? view(scratch_->inner, in.rows, in.cols) : in;
+  if (x.data != in.data) backend_.copy(in, x);
+  backend_.experts({.x = x,
                     .out = out,
                     .router = step.router.matrix.get(),
                     .experts = step.experts,

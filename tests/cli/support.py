@@ -239,7 +239,4 @@ def wait_until(happened, what, patience=PATIENCE):
 def main():
     global DIFFUSE
     DIFFUSE = str(Path(sys.argv.pop(1)).resolve())
-    module = sys.modules["__main__"]
-    module.DIFFUSE = DIFFUSE
-    sys.modules.setdefault("support", sys.modules[__name__]).DIFFUSE = DIFFUSE
-    unittest.main(module=module, verbosity=2)
+    unittest.main(module="__main__", verbosity=2)
