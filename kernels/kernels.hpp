@@ -108,6 +108,10 @@ struct KernelTable {
   // over activations that were rounded and widened again.
   bool native_bf16 = false;
 
+  // Rows that one pass over the weights serves.
+  std::int64_t pass_rows = 0;
+  std::int64_t native_pass_rows = 0;
+
   void (*matmul_f32)(const PanelProduct&) = nullptr;     // f32 x, f32 w
   void (*matmul_bf16)(const PanelProduct&) = nullptr;    // f32 x, bf16 w
   void (*matmul_native)(const PanelProduct&) = nullptr;  // bf16 x, bf16 w

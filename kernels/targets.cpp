@@ -58,11 +58,12 @@ std::vector<SimdTarget> find_targets() {
 }
 
 #if DIFFUSE_X86
-KernelTable with_native(const char* name, void (*product)(const PanelProduct&)) {
+KernelTable with_native(const char* name, void (*product)(const PanelProduct&), std::int64_t rows) {
   KernelTable table = table_avx512();
   table.name = name;
   table.native_bf16 = true;
   table.matmul_native = product;
+  table.native_pass_rows = rows;
   return table;
 }
 #endif
@@ -92,8 +93,8 @@ std::string_view name_of(SimdTarget target) {
 
 const KernelTable& kernels_for(SimdTarget target) {
 #if DIFFUSE_X86
-  static const KernelTable avx512_bf16 = with_native("avx512_bf16", matmul_avx512_bf16);
-  static const KernelTable amx = with_native("amx", matmul_amx);
+  static const KernelTable avx512_bf16 = with_native("avx512_bf16", matmul_avx512_bf16, 6);
+  static const KernelTable amx = with_native("amx", matmul_amx, 16);
   switch (target) {
     case SimdTarget::baseline:
       return table_baseline();

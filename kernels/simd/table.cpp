@@ -1,3 +1,4 @@
+#include "kernels/simd/product-inl.hpp"
 #include "kernels/simd/tables-inl.hpp"
 
 namespace diffuse::kernels {
@@ -9,6 +10,8 @@ const KernelTable& DIFFUSE_TABLE() {
   static constexpr KernelTable kTable = {
       .name = DIFFUSE_TARGET,
       .native_bf16 = false,
+      .pass_rows = target::kBlockRows,
+      .native_pass_rows = 0,
       .matmul_f32 = target::matmul_f32,
       .matmul_bf16 = target::matmul_bf16,
       .matmul_native = nullptr,

@@ -3,7 +3,6 @@
 #include <charconv>
 
 #include "core/error.hpp"
-#include "core/size.hpp"
 
 namespace diffuse {
 
@@ -46,11 +45,10 @@ std::uint64_t parse_bytes(const std::string& text, const std::string& flag) {
   const auto power = unit.empty() ? std::string::npos : powers.find(unit[0]);
   const bool known = unit.empty() || (power != std::string::npos &&
                                       (unit.size() == 1 || unit.substr(1) == "iB" || unit.substr(1) == "B"));
-  if (failed != std::errc() || !known)
+  const auto shift = unit.empty() || !known ? 0 : 10 * (power + 1);
+  if (failed != std::errc() || !known || value << shift >> shift != value)
     throw_usage(flag + " '" + text + "' is no size; write e.g. 512M or 4G");
-  CheckedSize bytes = value;
-  for (std::size_t i = 0; !unit.empty() && i <= power; ++i) bytes = bytes * 1024;
-  return bytes.value();
+  return value << shift;
 }
 
 std::vector<std::int64_t> parse_list(const std::string& text, std::int64_t least, const std::string& flag) {

@@ -63,10 +63,15 @@ int run(int argc, char** argv) {
     return app.exit(wanted);
   } catch (const CLI::ParseError& problem) {
     const auto subcommands = app.get_subcommands();
+    if (subcommands.empty() && argc > 1)
+      return wrong_usage(": '" + command_line[1] + "' is no command; see diffuse --help");
     const auto command = subcommands.empty() ? std::string() : " " + subcommands.front()->get_name();
     return wrong_usage(command + ": " + problem.what() + "; see diffuse" + command + " --help");
   }
-  return chosen();
+  const int code = chosen();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    diffuse::throw_errno("writing to the standard output");
+  return code;
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // diffuse run: a job through the ranks, a result file, a journal to go on from.
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <optional>
 
 #include "cli/commands.hpp"
@@ -36,18 +38,29 @@ std::string agree_on_model(Ranks& ranks, const std::string& flag, const Job& job
   return model;
 }
 
-// An output that is whole already is left as it is: the same command again has nothing to do.
-bool complete_already(const RunFlags& flags, const Job& job, const Json& expected) {
-  if (flags.no_resume || !fs::exists(flags.output)) return false;
-  const auto result = read_result(flags.output);
-  for (const auto& request : result.requests) {
-    if (request.status == Status::unfinished) return false;
+using Finished = std::map<std::uint64_t, RequestResult>;  // by index in the job
+
+bool lacks_trace(const RequestResult& request) {
+  return std::any_of(request.samples.begin(), request.samples.end(), [](const Sample& sample) {
+    return !sample.tokens.empty() && sample.trace.digests.empty();
+  });
+}
+
+// The requests of an output that is the whole result of this very run already; empty where it is not.
+Finished whole_result(const RunFlags& flags, std::size_t requests, const Json& identity) {
+  if (flags.no_resume || !fs::exists(flags.output)) return {};
+  auto result = read_result(flags.output);
+  if (result.requests.size() != requests) return {};
+  for (const auto& [key, value] : identity.items()) {
+    if (result.provenance.value(key, Json()) != value) return {};
   }
-  if (result.requests.size() != job.requests.size()) return false;
-  for (const auto& [key, value] : expected.items()) {
-    if (result.provenance.value(key, Json()) != value) return false;
+  Finished finished;
+  for (std::size_t i = 0; i < requests; ++i) {
+    auto& request = result.requests[i];
+    if (request.status == Status::unfinished || (flags.trace && lacks_trace(request))) return {};
+    finished.emplace(i, std::move(request));
   }
-  return true;
+  return finished;
 }
 
 // Rank 0's side of a run that writes files.
@@ -55,9 +68,17 @@ class Recorder {
  public:
   Recorder(const RunFlags& flags, Log& log) : flags_(flags), log_(log) {}
 
-  std::map<std::uint64_t, RequestResult> open(const Json& provenance,
-                                              const std::vector<PreparedRequest>& prepared) {
+  Finished open(const Json& provenance, const std::vector<PreparedRequest>& prepared) {
     const auto path = Journal::path_of(flags_.output);
+    if (!fs::exists(path)) {
+      auto whole = whole_result(flags_, prepared.size(), journal_identity(provenance));
+      nothing_to_do_ = !whole.empty();
+      if (nothing_to_do_) {
+        log_.line("'" + flags_.output +
+                  "' holds the whole result of this job already; --no-resume runs it again");
+        return whole;
+      }
+    }
     if (flags_.no_resume) Journal::move_aside(path);
     journal_.emplace(Journal::open_or_create(path, journal_identity(provenance)));
     resumed_ = journal_->resumed();
@@ -68,7 +89,10 @@ class Recorder {
       for (const auto& request : prepared) seeds.push_back(request.seed);
       journal_->write_seeds(seeds);
     }
-    return journal_->take_finished();
+    auto finished = journal_->take_finished();
+    // Digests that are asked for only now are worth running again.
+    if (flags_.trace) std::erase_if(finished, [](const auto& entry) { return lacks_trace(entry.second); });
+    return finished;
   }
 
   void append(std::size_t index, const RequestResult& request) {
@@ -76,6 +100,7 @@ class Recorder {
   }
 
   void write(const Result& result, bool whole) {
+    if (nothing_to_do_) return;
     if (fs::exists(flags_.output) && !resumed_)
       Journal::move_aside(flags_.output);  // another job's, or an earlier run's
     write_result(flags_.output, result);
@@ -87,6 +112,7 @@ class Recorder {
   Log& log_;
   std::optional<Journal> journal_;
   bool resumed_ = false;
+  bool nothing_to_do_ = false;
 };
 
 int exit_code(const JobOutcome& outcome, Log& log) {
@@ -110,8 +136,8 @@ int exit_code(const JobOutcome& outcome, Log& log) {
   return static_cast<int>(bad > 0 ? ExitCode::bad_data : ExitCode::done);
 }
 
-int run_on_ranks(RunFlags flags, Ranks& ranks, const std::vector<std::string>& command_line) {
-  const StopSignals signals;
+int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
+                 const std::vector<std::string>& command_line) {
   const auto start = std::chrono::steady_clock::now();
   Job job;
   if (ranks.root()) job = read_job(flags.job);
@@ -121,19 +147,6 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const std::vector<std::string>& c
   const auto backend = make_backend(flags.compute, ranks);
   if (plan.ranks[static_cast<std::size_t>(ranks.rank())].idle()) {
     ranks.log().line("holds no layers and idles: the model has " + std::to_string(plan.stages) + " slices");
-  }
-
-  const Json wanted = {
-      {provenance_key::job, job.sha256},
-      {provenance_key::config, model.config_hash},
-      {provenance_key::compute, flags.compute.compute_mode() == Compute::bf16 ? "bf16" : "f32"}};
-  const bool nothing_to_do =
-      ranks.broadcast(ranks.root() && complete_already(flags, job, wanted) ? "1" : "0") == "1";
-  if (nothing_to_do) {
-    if (ranks.root())
-      ranks.log().line("'" + flags.output +
-                       "' holds the whole result of this job already; --no-resume runs it again");
-    return static_cast<int>(ExitCode::done);
   }
 
   RunOptions options{.chunk = flags.compute.chunk,
@@ -174,14 +187,17 @@ void add_run(CLI::App& app, ChosenCommand& chosen, const std::vector<std::string
   command->add_option("job", flags->job, "Job file, of `diffuse pack` or of h5py")->required();
   command->add_option("-o,--output", flags->output, "Result file")->required();
   flags->compute.add_to(*command);
-  command->add_option("--max-time", flags->max_time,
-                      "Stop at a safe point after so many seconds; the same command goes on");
+  command
+      ->add_option("--max-time", flags->max_time,
+                   "Stop at a safe point after so many seconds; the same command goes on")
+      ->check(CLI::NonNegativeNumber);
   command->add_flag("--no-resume", flags->no_resume, "Start anew; what is there is kept beside it as _prev");
   command->add_flag("--trace", flags->trace, "Keep a digest of what left each layer, for compare");
   command->callback([flags, &chosen, &command_line] {
     chosen = [flags, &command_line] {
+      const StopSignals signals;  // before MPI starts, and until it has ended
       return with_ranks(flags->compute.timeout,
-                        [&](Ranks& ranks) { return run_on_ranks(*flags, ranks, command_line); });
+                        [&](Ranks& ranks) { return run_on_ranks(*flags, ranks, signals, command_line); });
     };
   });
 }

@@ -25,6 +25,11 @@ std::uint64_t bytes_of(const TensorHeaders& headers, const std::vector<std::stri
   return sum.value();
 }
 
+// A byte of a block's weights takes longer than one of the head's: a block is many smaller products, with
+// attention, norms and rotations between them, and the head is one large product. Measured on two models of
+// 0.1 and 0.5 billion parameters, 8 and 16 rows a step, both compute modes: 1.4 to 2.0 times as long.
+constexpr double kBlockWeight = 1.5;
+
 // Of a block's experts a token touches top_k; everything else it touches whole.
 double touched_bytes(const TensorHeaders& headers, const Block& block) {
   double bytes = static_cast<double>(bytes_of(headers, tensors_of(block)));
@@ -107,7 +112,7 @@ Plan make_plan(const Recipe& recipe, const TensorHeaders& headers, std::int32_t 
                const std::string& slices) {
   if (ranks < 1) throw_usage("planning slices: the number of ranks must be at least 1");
   std::vector<double> layer_cost;
-  for (const auto& block : recipe.blocks) layer_cost.push_back(touched_bytes(headers, block));
+  for (const auto& block : recipe.blocks) layer_cost.push_back(kBlockWeight * touched_bytes(headers, block));
   const double back_cost = static_cast<double>(bytes_of(headers, tensors_of(recipe.back)));
 
   std::vector<std::pair<std::int64_t, std::int64_t>> ranges;

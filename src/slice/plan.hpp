@@ -24,7 +24,7 @@ struct RankSlice {
   bool back = false;
   std::vector<std::string> tensors;  // that the rank reads, each once, in order of use
   std::uint64_t weight_bytes = 0;    // of those tensors as stored: exactly what the run will read
-  double cost = 0;                   // of one decoded token, in bytes of weights that it touches
+  double cost = 0;  // of one decoded token: bytes of weights that it touches, a block's counted higher
 
   bool idle() const { return first_layer == end_layer; }
   std::int64_t layers() const { return end_layer - first_layer; }

@@ -31,21 +31,12 @@ def environment():
     return kept
 
 
-def parent_of(pid):
+def stat_of(pid):
+    """Fields of /proc/PID/stat from the state on; empty for a process that is gone."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, IndexError):
-        return 0
-
-
-def descendants(pid):
-    """All living processes below `pid`, nearest first."""
-    parents = {int(p.name): parent_of(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()}
-    found, at = [pid], 0
-    while at < len(found):
-        found += [child for child, parent in parents.items() if parent == found[at]]
-        at += 1
-    return found[1:]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def send(pid, number):
@@ -56,10 +47,7 @@ def send(pid, number):
 
 
 def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return stat_of(pid)[:1] not in ([], ["Z"])
 
 
 class Done:
@@ -101,9 +89,14 @@ class Running:
         file.seek(0)
         return file.read().decode(errors="replace")
 
+    def pids(self):
+        """Everything in the session of the command that still lives."""
+        pids = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
+        return [p for p in pids if stat_of(p)[3:4] == [str(self.process.pid)] and alive(p)]
+
     def ranks(self):
         """Process ids of the ranks, in the order in which mpirun started them."""
-        return sorted(p for p in descendants(self.process.pid) if self.is_rank(p))
+        return sorted(p for p in self.pids() if self.is_rank(p))
 
     @staticmethod
     def is_rank(pid):
@@ -115,10 +108,15 @@ class Running:
 
     def kill(self):
         """kill -9 of everything at once, as when a machine loses power."""
-        pids = [self.process.pid, *descendants(self.process.pid)]
-        for pid in pids:
+        for pid in self.pids():
             send(pid, signal.SIGKILL)
         self.process.wait()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.kill()
+        self.out.close()
+        self.err.close()
 
 
 class CommandLineTest(unittest.TestCase):
@@ -135,7 +133,7 @@ class CommandLineTest(unittest.TestCase):
         if ranks:
             command = [MPIEXEC, "-n", ranks, "--oversubscribe", *command]
         running = Running(command, self.folder, env)
-        self.addCleanup(running.kill)
+        self.addCleanup(running.close)
         return running
 
     def run_any(self, *arguments, ranks=0, env=None, patience=PATIENCE):

@@ -93,12 +93,21 @@ class Runner {
 };
 
 class GoldenModels : public testing::TestWithParam<GoldenCase> {
- protected:
-  GoldenModels()
-      : model_(GetParam().folder),
-        golden_(GetParam().folder),
-        backend_(make_cpu_backend({.threads = 1, .compute = Compute::f32, .simd = {}})),
-        prompt_(golden_.ids("input_ids")) {}
+ public:
+  GoldenModels() : model_(GetParam().folder), golden_(GetParam().folder), prompt_(golden_.ids("input_ids")) {}
+
+  void on_every_target(void (GoldenModels::*check)()) {
+    for (const auto& simd : cpu_simd_targets()) {
+      SCOPED_TRACE("SIMD target " + simd);
+      backend_ = make_cpu_backend({.threads = 1, .compute = Compute::f32, .simd = simd});
+      (this->*check)();
+    }
+  }
+
+  void check_layer_outputs();
+  void check_prompt_logits();
+  void check_greedy_tokens();
+  void check_forced_tokens();
 
   Runner whole(std::int64_t positions) {
     return {model_, *backend_, make_plan(model_.recipe, model_.checkpoint.headers(), 1).ranks[0], positions};
@@ -141,7 +150,7 @@ class GoldenModels : public testing::TestWithParam<GoldenCase> {
   Ids prompt_;
 };
 
-TEST_P(GoldenModels, LayerOutputs) {
+void GoldenModels::check_layer_outputs() {
   const auto depth = model_.recipe.depth();
   ASSERT_GE(depth, 1);
   const auto positions = static_cast<std::int64_t>(prompt_.size());
@@ -182,7 +191,7 @@ TEST_P(GoldenModels, LayerOutputs) {
   }
 }
 
-TEST_P(GoldenModels, PromptLogits) {
+void GoldenModels::check_prompt_logits() {
   auto runner = whole(static_cast<std::int64_t>(prompt_.size()));
   auto hidden = carry(prompt_.size());
   runner.run(prompt_, 0, hidden);
@@ -193,7 +202,7 @@ TEST_P(GoldenModels, PromptLogits) {
   expect_same_best(logits.data(), reference, "logits");
 }
 
-TEST_P(GoldenModels, GreedyTokens) {
+void GoldenModels::check_greedy_tokens() {
   const auto tokens = golden_.ids("tokens");
   const auto reference = golden_.floats("decoded_logits");
   ASSERT_EQ(reference.rows, static_cast<std::int64_t>(tokens.size()));
@@ -224,13 +233,26 @@ TEST_P(GoldenModels, GreedyTokens) {
   }
 }
 
-TEST_P(GoldenModels, ForcedTokens) {
+void GoldenModels::check_forced_tokens() {
   const auto fed = golden_.ids("forced");
   const auto reference = golden_.floats("forced_logits");
   ASSERT_EQ(reference.rows, static_cast<std::int64_t>(fed.size()));
   const auto logits = forced(fed);
   expect_near(logits.data() + model_.recipe.vocab, reference, 0, reference.rows, "forced_logits");
   expect_same_best(logits.data() + model_.recipe.vocab, reference, "forced_logits");
+}
+
+TEST_P(GoldenModels, LayerOutputs) {
+  on_every_target(&GoldenModels::check_layer_outputs);
+}
+TEST_P(GoldenModels, PromptLogits) {
+  on_every_target(&GoldenModels::check_prompt_logits);
+}
+TEST_P(GoldenModels, GreedyTokens) {
+  on_every_target(&GoldenModels::check_greedy_tokens);
+}
+TEST_P(GoldenModels, ForcedTokens) {
+  on_every_target(&GoldenModels::check_forced_tokens);
 }
 
 INSTANTIATE_TEST_SUITE_P(, GoldenModels, testing::ValuesIn(golden_cases()),

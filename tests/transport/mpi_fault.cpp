@@ -29,6 +29,10 @@ void work(MpiSession& session, const std::string& fault) {
     const auto dropped = transport->receive(0, Channel::control, bytes, {"a descriptor"});
     throw_bad_data("a stranger's weights");
   }
+  if (fault == "drop" && rank == last) {
+    static_cast<void>(transport->receive(0, Channel::control, bytes, {"a descriptor"}));
+    transport->send_now(0, Channel::control, bytes, {"rows"});
+  }
   if (fault == "size") {
     if (rank == 0) transport->send_now(last, Channel::carry, std::span(bytes).first(1000), {"rows"});
     if (rank == last)

@@ -54,12 +54,22 @@ class CpuBackend : public Backend {
   void argmax(ConstRows logits, std::span<std::int32_t> ids) override;
 
  private:
+  // Activations as a product reads them, and the kernel that does.
+  struct Inputs {
+    const std::byte* data;  // [rows, depth]
+    std::int64_t stride;    // in elements
+    std::int64_t depth;     // padded where the kernel wants it
+    std::int64_t element;   // bytes
+    void (*kernel)(const kernels::PanelProduct&);
+    std::int64_t pass_rows;  // of the kernel
+  };
   struct AttentionBlock;
   struct AttentionScratch;
 
   // Calls body(row) for each row, cut over the threads where a row costs enough.
   void each_row(std::int64_t rows, std::int64_t cost, const std::function<void(std::int64_t row)>& body);
-  // The matmul with f32 activations whatever the compute mode is.
+  Inputs inputs_of(ConstRows x, const Matrix& weight, bool round);
+  // The matmul, with activations rounded to bf16 or as they are whatever the compute mode is.
   void product(ConstRows x, const Matrix& weight, Rows y, const Epilogue& epilogue, bool round);
   kernels::PageLayout page_layout(const KvSpec& spec) const;
   std::vector<AttentionBlock> attention_blocks(const AttentionArgs& args) const;

@@ -59,8 +59,8 @@ Matrix::Matrix(std::span<const HostMatrix> parts, bool bf16, ThreadPool& pool) :
   if (parts.empty()) throw_internal("a matrix without parts was to be packed");
   cols_ = parts.front().cols;
   for (const auto& part : parts) {
-    if (part.cols != cols_ || part.rows < 0 || part.cols < 0)
-      throw_internal("the parts of a packed matrix differ in their columns");
+    if (part.cols != cols_ || part.rows < 0 || part.cols <= 0)
+      throw_internal("the parts of a packed matrix differ in their columns, or have none");
     rows_ += part.rows;
   }
   const auto panel_size = static_cast<std::uint64_t>(kernels::panel_bytes(cols_, bf16_));
