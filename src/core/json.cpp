@@ -1,5 +1,7 @@
 #include "core/json.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <fstream>
 #include <set>
@@ -35,10 +37,47 @@ class Guard {
   std::vector<std::set<std::string>> seen_;
 };
 
+// The text with Python's names of numbers put in quotes, outside of strings.
+std::string quote_python_numbers(std::string_view text) {
+  constexpr std::array<std::string_view, 3> kNames = {"-Infinity", "Infinity", "NaN"};
+  std::string out;
+  out.reserve(text.size() + 64);
+  bool in_string = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (in_string && text[at] == '\\' && at + 1 < text.size()) {
+      out += text[at++];
+      out += text[at];
+      continue;
+    }
+    if (text[at] == '"') in_string = !in_string;
+    const auto* const name = std::find_if(kNames.begin(), kNames.end(), [&](std::string_view candidate) {
+      return !in_string && text.substr(at, candidate.size()) == candidate;
+    });
+    if (name == kNames.end()) {
+      out += text[at];
+      continue;
+    }
+    out += '"';
+    out += *name;
+    out += '"';
+    at += name->size() - 1;
+  }
+  return out;
+}
+
+bool may_hold_python_numbers(std::string_view text) {
+  return text.find("Infinity") != std::string_view::npos || text.find("NaN") != std::string_view::npos;
+}
+
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& what, DuplicateKeys keys) {
   Guard guard(what, keys);
+  std::string quoted;
+  if (may_hold_python_numbers(text)) {
+    quoted = quote_python_numbers(text);
+    text = quoted;
+  }
   try {
     return Json::parse(text.begin(), text.end(), [&](int depth, Json::parse_event_t event, Json& parsed) {
       return guard(depth, event, parsed);

@@ -7,7 +7,11 @@
 namespace diffuse {
 
 Log::Log(std::string prefix, bool quiet)
-    : prefix_(std::move(prefix)), quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1) {}
+    : prefix_(std::move(prefix)),
+      quiet_(quiet),
+      terminal_(isatty(STDERR_FILENO) == 1),
+      // In a log file the first state is worth a line only when the work turns out to be long.
+      last_(terminal_ ? std::chrono::steady_clock::time_point() : std::chrono::steady_clock::now()) {}
 
 void Log::clear_progress() {
   if (drawn_) std::fputs("\r\x1b[2K", stderr);

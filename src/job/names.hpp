@@ -10,7 +10,7 @@
 
 namespace diffuse::job_detail {
 
-// The name of `known` that is the fewest edits (insert, delete, replace, swap of neighbours) away. `known` is
+// The name of `known` that is the fewest edits (insert, delete, replace) away. `known` is
 // not empty.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> known);
 

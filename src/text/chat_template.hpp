@@ -27,8 +27,8 @@ using OrderedJson = nlohmann::ordered_json;
 OrderedJson parse_ordered_json(std::string_view text, const std::string& what);
 
 struct TemplateLimits {
-  std::uint64_t steps = 20'000'000;            // evaluated nodes and touched elements
-  std::uint64_t output_bytes = 256ULL << 20;   // text made, intermediate strings included
+  std::uint64_t steps = 5'000'000;            // evaluated nodes and touched elements
+  std::uint64_t output_bytes = 64ULL << 20;   // text made, intermediate strings included
   int depth = 200;                             // nested expressions, blocks and macro calls
 };
 

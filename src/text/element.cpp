@@ -11,6 +11,12 @@ const Json* find_member(const Json& element, const char* key) {
   return found == element.end() || found->is_null() ? nullptr : &*found;
 }
 
+// A whole number from 0 to `most`; JSON may hold it signed or not.
+bool is_count(const Json& value, std::int64_t most) {
+  if (value.is_number_unsigned()) return value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most);
+  return value.is_number_integer() && value.get<std::int64_t>() >= 0 && value.get<std::int64_t>() <= most;
+}
+
 [[noreturn]] void wrong(const std::string& where, const char* key, const char* expected) {
   throw_bad_data(where + ": '" + key + "' must be " + expected);
 }
@@ -50,8 +56,8 @@ const Json& require_array(const Json& element, const char* key, const std::strin
 
 std::size_t require_count(const Json& element, const char* key, const std::string& where) {
   const auto* value = find_member(element, key);
-  if (value == nullptr || !value->is_number_unsigned() || value->get<std::uint64_t>() > 1'000'000)
-    wrong(where, key, "a number from 0 to 1000000");
+  constexpr std::int64_t kMost = 1'000'000;
+  if (value == nullptr || !is_count(*value, kMost)) wrong(where, key, "a number from 0 to 1000000");
   return value->get<std::size_t>();
 }
 
@@ -62,9 +68,7 @@ std::string require_letter(const Json& element, const char* key, const std::stri
 }
 
 std::int32_t token_id(const Json& value, const std::string& where) {
-  const bool fits =
-      value.is_number_unsigned() && value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMaxTokenId);
-  if (!fits) {
+  if (!is_count(value, kMaxTokenId)) {
     throw_bad_data(where + ": " + in_quotes(value.dump()) + " is not a token id (0 to " +
                    std::to_string(kMaxTokenId) + ")");
   }

@@ -83,7 +83,8 @@ constexpr std::array kFields = {
           }},
     Field{"seed",
           [](Options& o, const Given& g) {
-            if (!g.value.is_number_unsigned()) g.wrong("a whole number from 0 to 18446744073709551615");
+            const bool fits = g.value.is_number_unsigned() || (g.value.is_number_integer() && g.value.get<std::int64_t>() >= 0);
+            if (!fits) g.wrong("a whole number from 0 to 18446744073709551615");
             o.seed = g.value.get<std::uint64_t>();
           }},
     Field{"stop", [](Options& o, const Given& g) { o.stop = read_stops(g); }},

@@ -129,14 +129,18 @@ class HostileTest(CommandLineTest):
                 self.write("model/model.safetensors", content)
                 self.spoiled("model.safetensors")
 
+    def cannot_run(self, fragment):
+        self.assertIn(fragment, self.json("check", "model", "--json", code=69)["missing"])
+        self.fails(69, fragment, "plan", "model", "--ranks", 2)
+
     def test_a_tensor_too_many_or_too_few(self):
         self.copy_model()
         tensors = read_safetensors(DEMO / "model.safetensors")
         self.write("model/model.safetensors", safetensors(tensors | {"model.layers.0.extra.weight": ("F32", [1], bytes(4))}))
-        self.spoiled("model.layers.0.extra.weight", code=69)
+        self.cannot_run("model.layers.0.extra.weight")
         less = {k: v for k, v in tensors.items() if k != "model.layers.3.mlp.up_proj.weight"}
         self.write("model/model.safetensors", safetensors(less))
-        self.spoiled("layers.3", code=69)
+        self.cannot_run("layers.3")
 
     def test_shards(self):
         model = self.copy_model()

@@ -42,6 +42,16 @@ TEST(Json, RefusesWhatIsNoJson) {
     EXPECT_EQ(code_of(text), ExitCode::bad_data) << text;
 }
 
+TEST(Json, TakesPythonsNamesOfNumbersAsStrings) {
+  const auto value =
+      parse_json(R"({"a": [0.0, Infinity, -Infinity], "NaN": NaN, "b": "no Infinity \" NaN"})", "text");
+  EXPECT_EQ(value["a"][1], "Infinity");
+  EXPECT_EQ(value["a"][2], "-Infinity");
+  EXPECT_EQ(value["NaN"], "NaN");
+  EXPECT_EQ(value["b"], "no Infinity \" NaN");
+  EXPECT_EQ(code_of("[Infinity1]"), ExitCode::bad_data);
+}
+
 TEST(Json, ReadsAFileOnlyUpToItsBound) {
   const auto path = std::filesystem::path(testing::TempDir()) / "bounded.json";
   std::ofstream(path) << "[1, 2, 3]";

@@ -1,8 +1,10 @@
 #include "job/result_file.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include <chrono>
+#include <csignal>
 
 #include "job/h5.hpp"
 #include "job/job_file.hpp"
@@ -100,6 +102,24 @@ TEST_F(ResultFile, a_job_is_no_result_nor_the_other_way_round) {
   EXPECT_THAT(error_of(ExitCode::bad_data, [&] { read_result(path_); }), HasSubstr("not a result"));
   write_result(path_, sample_result(1));
   EXPECT_THAT(error_of(ExitCode::bad_data, [&] { read_job(path_); }), HasSubstr("a result and not a job"));
+}
+
+TEST_F(ResultFile, a_full_disk_is_an_io_error_and_leaves_the_old_file) {
+  write_result(path_, sample_result(2));
+  const auto before = read_file(path_, 1U << 20);
+  rlimit unlimited{};
+  getrlimit(RLIMIT_FSIZE, &unlimited);
+  const rlimit tight{4096, unlimited.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &tight);
+  error_of(ExitCode::io, [&] { write_result(path_, sample_result(200)); });
+  setrlimit(RLIMIT_FSIZE, &unlimited);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(read_file(path_, 1U << 20), before);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}),
+            1);  // no part file is left
+  write_result(path_, sample_result(200));
+  EXPECT_EQ(read_result(path_).requests.size(), 200U);
 }
 
 TEST_F(ResultFile, values_that_contradict_each_other_are_not_written) {

@@ -34,7 +34,7 @@ TEST(Regex, RefusesWhatTheTwoReadDifferently) {
 }
 
 TEST(Regex, GivesUpInsteadOfRunningForever) {
-  const auto message = error_of(ExitCode::refused, [] { found(R"((a+a+)+b)", std::string(5000, 'a')); });
+  const auto message = error_of(ExitCode::refused, [] { found(R"((a+a+)+[bc])", std::string(5000, 'a')); });
   EXPECT_NE(message.find("gives up"), std::string::npos) << message;
 }
 

@@ -17,7 +17,7 @@ using Ids = std::vector<std::int32_t>;
 
 // A small vocabulary of letters and a few merges.
 Json letters() {
-  Json model = {{"type", "BPE"}, {"merges", {"a b", "ab c", "b c"}}};
+  Json model = {{"type", "BPE"}, {"merges", Json::array({"a b", "ab c", "b c"})}};
   int id = 0;
   for (const auto* piece : {"a", "b", "c", "d", " ", "ab", "abc", "bc", "<unk>"}) model["vocab"][piece] = id++;
   return {{"model", model}, {"added_tokens", Json::array()}, {"decoder", {{"type", "Fuse"}}}};
@@ -42,7 +42,7 @@ TEST(Bpe, JoinsTheFirstLearnedPairFirst) {
 
 TEST(Bpe, ReadsMergesAsPairs) {
   auto json = letters();
-  json["model"]["merges"] = {{"a", "b"}, {"ab", "c"}};
+  json["model"]["merges"] = Json::array({Json::array({"a", "b"}), Json::array({"ab", "c"})});
   EXPECT_EQ(build(json).encode("abc", false), (Ids{6}));
 }
 
@@ -103,9 +103,9 @@ TEST(Bpe, MayBeSharedByThreads) {
 
 TEST(AddedTokens, AreFoundBeforeTheModelCuts) {
   auto json = letters();
-  json["added_tokens"] = {added(9, "bc"), added(10, "bcd"), added(11, "[X]", {{"special", true}})};
+  json["added_tokens"] = Json::array({added(9, "bc"), added(10, "bcd"), added(11, "[X]", {{"special", true}})});
   json["model"]["vocab"].erase("bc");
-  json["model"]["merges"] = {"a b"};
+  json["model"]["merges"] = Json::array({"a b"});
   const auto tokenizer = build(json);
   EXPECT_EQ(tokenizer.encode("abcd", false), (Ids{0, 10}));  // the longest at the leftmost place
   EXPECT_EQ(tokenizer.encode("abca", false), (Ids{0, 9, 0}));
@@ -118,7 +118,7 @@ TEST(AddedTokens, AreFoundBeforeTheModelCuts) {
 
 TEST(AddedTokens, StripAndStandAlone) {
   auto json = letters();
-  json["added_tokens"] = {added(9, "[L]", {{"lstrip", true}}), added(10, "[R]", {{"rstrip", true}}), added(11, "d", {{"single_word", true}})};
+  json["added_tokens"] = Json::array({added(9, "[L]", {{"lstrip", true}}), added(10, "[R]", {{"rstrip", true}}), added(11, "d", {{"single_word", true}})});
   json["model"]["vocab"].erase("d");
   json["model"]["vocab"]["e"] = 3;
   const auto tokenizer = build(json);
@@ -131,7 +131,7 @@ TEST(AddedTokens, StripAndStandAlone) {
 TEST(AddedTokens, AreFoundInNormalizedTextWhereTheySayso) {
   auto json = letters();
   json["normalizer"] = {{"type", "Lowercase"}};
-  json["added_tokens"] = {added(9, "XY", {{"normalized", true}}), added(10, "ZZ")};
+  json["added_tokens"] = Json::array({added(9, "XY", {{"normalized", true}}), added(10, "ZZ")});
   const auto tokenizer = build(json);
   EXPECT_EQ(tokenizer.encode("axYb", false), (Ids{0, 9, 1}));
   EXPECT_EQ(tokenizer.encode("aZZ", false), (Ids{0, 10}));
@@ -141,7 +141,7 @@ TEST(AddedTokens, AreFoundInNormalizedTextWhereTheySayso) {
 TEST(Config, NamesSpecialTokens) {
   auto json = letters();
   const Json config = {{"bos_token", "<s>"}, {"eos_token", {{"content", "d"}}}, {"pad_token", nullptr}, {"add_bos_token", true},
-                       {"extra_special_tokens", {"<x>"}},
+                       {"extra_special_tokens", Json::array({"<x>"})},
                        {"added_tokens_decoder", {{"9", added(9, "<s>", {{"special", true}})}, {"10", added(10, "<x>")}}}};
   const auto tokenizer = build(json, config);
   EXPECT_EQ(tokenizer.bos_id(), 9);
@@ -179,18 +179,18 @@ TEST(Hostile, FilesAreOneLineErrors) {
   fails(bad, [](Json& j) { j["model"]["vocab"]["a"] = "0"; });
   fails(bad, [](Json& j) { j["model"]["vocab"]["a"] = 1ULL << 40; });
   EXPECT_NE(fails(bad, [](Json& j) { j["model"]["vocab"]["a"] = 1; }).find("twice"), std::string::npos);
-  EXPECT_NE(fails(bad, [](Json& j) { j["model"]["merges"] = {"a q"}; }).find("'q'"), std::string::npos);
-  fails(bad, [](Json& j) { j["model"]["merges"] = {"d d"}; });
-  fails(bad, [](Json& j) { j["model"]["merges"] = {"a b c"}; });
-  fails(bad, [](Json& j) { j["model"]["merges"] = {7}; });
+  EXPECT_NE(fails(bad, [](Json& j) { j["model"]["merges"] = Json::array({"a q"}); }).find("'q'"), std::string::npos);
+  fails(bad, [](Json& j) { j["model"]["merges"] = Json::array({"d d"}); });
+  fails(bad, [](Json& j) { j["model"]["merges"] = Json::array({"a b c"}); });
+  fails(bad, [](Json& j) { j["model"]["merges"] = Json::array({7}); });
   fails(bad, [](Json& j) { j["model"]["unk_token"] = "nope"; });
   fails(bad, [](Json& j) { j["model"]["fuse_unk"] = "yes"; });
   fails(bad, [](Json& j) { j["added_tokens"] = 3; });
-  fails(bad, [](Json& j) { j["added_tokens"] = {3}; });
-  fails(bad, [](Json& j) { j["added_tokens"] = {added(0, "new\nline")}; });
-  fails(bad, [](Json& j) { j["added_tokens"] = {added(3, "a")}; });
-  fails(bad, [](Json& j) { j["added_tokens"] = {added(9, "x")}; j["added_tokens"][0]["id"] = -9; });
-  fails(bad, [](Json& j) { j["added_tokens"] = {added(9, "AB", {{"normalized", true}}), added(10, "ab", {{"normalized", true}})}; j["normalizer"] = {{"type", "Lowercase"}}; j["model"]["vocab"].erase("ab"); j["model"]["merges"] = Json::array(); });
+  fails(bad, [](Json& j) { j["added_tokens"] = Json::array({3}); });
+  fails(bad, [](Json& j) { j["added_tokens"] = Json::array({added(0, "new\nline")}); });
+  fails(bad, [](Json& j) { j["added_tokens"] = Json::array({added(3, "a")}); });
+  fails(bad, [](Json& j) { j["added_tokens"] = Json::array({added(9, "x")}); j["added_tokens"][0]["id"] = -9; });
+  fails(bad, [](Json& j) { j["added_tokens"] = Json::array({added(9, "AB", {{"normalized", true}}), added(10, "ab", {{"normalized", true}})}); j["normalizer"] = {{"type", "Lowercase"}}; j["model"]["vocab"].erase("ab"); j["model"]["merges"] = Json::array(); });
   fails(bad, [](Json&) {}, Json::array());
   fails(bad, [](Json&) {}, {{"bos_token", 7}});
   fails(bad, [](Json&) {}, {{"added_tokens_decoder", {{"x", added(9, "q")}}}});
@@ -200,7 +200,7 @@ TEST(Hostile, FilesAreOneLineErrors) {
   const auto refused = ExitCode::refused;
   EXPECT_NE(fails(refused, [](Json& j) { j["model"]["type"] = "Unigram"; }).find("Unigram"), std::string::npos);
   fails(refused, [](Json& j) { j["model"]["dropout"] = 0.1; });
-  fails(refused, [](Json& j) { j["added_tokens"] = {added(9, std::string(5000, 'x'))}; });
+  fails(refused, [](Json& j) { j["added_tokens"] = Json::array({added(9, std::string(5000, 'x'))}); });
 }
 
 TEST(Hostile, MissingFilesAreNamed) {

@@ -1,0 +1,90 @@
+"""diffuse pack: job specs, lists of prompts, and what is wrong with them."""
+
+import unittest
+
+import support
+from support import DEMO, CommandLineTest
+
+try:
+    import h5py
+except ImportError:
+    h5py = None
+
+
+class PackTest(CommandLineTest):
+    def test_a_spec(self):
+        self.write("jobs/spec.json", {
+            "model": "../model",
+            "generate": {"max_new_tokens": 3},
+            "requests": [
+                {"id": "chat", "messages": [{"role": "user", "content": "Hello"}]},
+                {"prompt": "Once", "generate": {"temperature": 0.5, "seed": 9}},
+                {"tokens": [1, 2, 3]},
+                "just a prompt",
+            ],
+        })
+        done = self.diffuse("pack", "jobs/spec.json", "-o", "job.h5")
+        self.assertEqual(done.out, f"job.h5: 4 requests for {self.folder.resolve()}/model\n")
+        self.assertEqual([p.name for p in self.folder.iterdir() if p.name.startswith("job.h5")], ["job.h5"])
+
+    def test_the_same_spec_makes_the_same_bytes(self):
+        self.write("a.jsonl", '"One"\n\n{"prompt": "Two", "id": "b"}\n')
+        self.diffuse("pack", "a.jsonl", "-o", "1.h5")
+        self.diffuse("pack", "a.jsonl", "-o", "2.h5")
+        self.assertEqual((self.folder / "1.h5").read_bytes(), (self.folder / "2.h5").read_bytes())
+
+    @unittest.skipIf(h5py is None, "needs python3-h5py")
+    def test_what_stands_in_the_file(self):
+        self.write("a.jsonl", '"One"\n{"tokens": [5, 6], "id": "b"}\n"Zwölf 🐉"\n')
+        self.diffuse("pack", "a.jsonl", "-o", "job.h5", "--model", DEMO)
+        with h5py.File(self.folder / "job.h5") as f:
+            self.assertEqual(f.attrs["model"].decode() if isinstance(f.attrs["model"], bytes) else f.attrs["model"], str(DEMO))
+            offsets, data = f["prompts/offsets"][:], f["prompts/data"][:].tobytes()
+            self.assertEqual([data[a:b].decode() for a, b in zip(offsets, offsets[1:])], ["One", "Zwölf 🐉"])
+            self.assertEqual(list(f["tokens/ids"]), [5, 6])
+            self.assertEqual(list(f["kind"]), [0, 2, 0])
+
+    def test_wrong_specs(self):
+        one = {"prompt": "x"}
+        for spec, fragments in [
+            ({"requests": [{"promt": "x"}]}, ["promt", "'prompt'", "request 0"]),
+            ({"request": [one]}, ["request", "'requests'"]),
+            ({"requests": [one], "generate": {"max_tokens": 5}}, ["max_tokens", "'max_new_tokens'"]),
+            ({"requests": [one, one | {"generate": {"temprature": 1}}]}, ["temprature", "'temperature'", "request 1"]),
+            ({"requests": [one | {"generate": {"max_new_tokens": -1}}]}, ["max_new_tokens", "-1"]),
+            ({"requests": [one | {"generate": {"max_new_tokens": "many"}}]}, ["max_new_tokens"]),
+            ({"requests": [one | {"generate": {"top_p": 2}}]}, ["top_p"]),
+            ({"requests": [{"prompt": "x", "tokens": [1]}]}, ["exactly one"]),
+            ({"requests": [{}]}, ["exactly one"]),
+            ({"requests": [{"tokens": [-1]}]}, ["-1"]),
+            ({"requests": [{"tokens": [1.5]}]}, ["1.5"]),
+            ({"requests": [{"messages": [{"rôle": "user"}]}]}, ["rôle"]),
+            ({"requests": [{"image": "a.png", "prompt": "x"}]}, ["image"]),
+            ({"requests": [one | {"id": "a"}, one | {"id": "a"}]}, ["'a'"]),
+            ({"requests": [one | {"id": ""}]}, ["id"]),
+            ({"requests": "x"}, ["requests"]),
+            ({}, ["requests"]),
+            ([], ["spec.json"]),
+            ("{", ["spec.json"]),
+            ('{"requests": [], "requests": []}', ["requests"]),
+            ("[" * 100, ["spec.json"]),
+        ]:
+            with self.subTest(spec=str(spec)[:70]):
+                self.write("spec.json", spec)
+                self.fails(65, fragments + ["spec.json"], "pack", "spec.json", "-o", "job.h5")
+                self.assertFalse((self.folder / "job.h5").exists())
+
+    def test_a_wrong_line_is_named(self):
+        self.write("a.jsonl", '"One"\n\n{"prompt": 5}\n')
+        self.fails(65, ["line 3", "request 1", "prompt"], "pack", "a.jsonl", "-o", "job.h5")
+
+    def test_where_it_is_written(self):
+        self.write("a.jsonl", '"One"\n')
+        self.fails(66, "no folder 'nowhere'", "pack", "a.jsonl", "-o", "nowhere/job.h5")
+        (self.folder / "taken").mkdir()
+        self.fails(74, "'taken'", "pack", "a.jsonl", "-o", "taken")
+        self.fails(66, "missing.json", "pack", "missing.json", "-o", "job.h5")
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,85 @@
+"""diffuse plan: who holds what."""
+
+import unittest
+
+import support
+from support import DEMO, CommandLineTest, read_safetensors
+
+
+class PlanTest(CommandLineTest):
+    def plan(self, ranks, *flags):
+        return self.json("plan", DEMO, "--ranks", ranks, "--json", *flags)["ranks"]
+
+    def test_slices_cover_the_layers_and_weigh_what_their_tensors_weigh(self):
+        weights = {name: len(data) for name, (_, _, data) in read_safetensors(DEMO / "model.safetensors").items()}
+        for count in range(1, 7):
+            with self.subTest(ranks=count):
+                slices = self.plan(count)
+                self.assertEqual([s["rank"] for s in slices], list(range(count)))
+                edges = [s["first_layer"] for s in slices] + [slices[-1]["end_layer"]]
+                self.assertEqual([s["end_layer"] for s in slices], edges[1:])
+                self.assertEqual((edges[0], edges[-1]), (0, 6))
+                self.assertEqual([s["front"] for s in slices], [True] + [False] * (count - 1))
+                self.assertEqual([s["back"] for s in slices], [False] * (count - 1) + [True])
+                for s in slices:
+                    self.assertEqual(s["weight_bytes"], sum(weights[t] for t in s["tensors"]))
+                    of_layers = {int(t.split(".")[2]) for t in s["tensors"] if t.startswith("model.layers.")}
+                    self.assertEqual(of_layers, set(range(s["first_layer"], s["end_layer"])))
+                held = {t for s in slices for t in s["tensors"]}
+                self.assertEqual(held, set(weights))
+                tied = [s["rank"] for s in slices if "model.embed_tokens.weight" in s["tensors"]]
+                self.assertEqual(tied, sorted({0, count - 1}), "both ends hold the tied table")
+
+    def test_more_ranks_than_layers(self):
+        slices = self.plan(9)
+        self.assertEqual([s["end_layer"] - s["first_layer"] for s in slices], [1] * 6 + [0] * 3)
+        text = self.diffuse("plan", DEMO, "--ranks", 9).out
+        self.assertEqual(text.count("idle"), 3)
+
+    def test_given_slices(self):
+        slices = self.plan(3, "--slices", "0,1-4,5")
+        self.assertEqual([(s["first_layer"], s["end_layer"]) for s in slices], [(0, 1), (1, 5), (5, 6)])
+
+    def test_wrong_slices(self):
+        for slices, fragment in [
+            ("0-4", "layers 0-5"),  # too short
+            ("0-6", "layers 0-5"),  # too long
+            ("0-9999999999999999999", "9999999999999999999"),
+            ("1-5", "layer 0"),  # starts late
+            ("0-1,3-5", "layer 2"),  # a gap
+            ("0-3,2-5", "layer 4"),  # an overlap
+            ("3-5,0-2", "layer 0"),  # out of order
+            ("0-2,3-5,", "''"),
+            ("0-a", "'a'"),
+            ("0--5", "'-5'"),
+            ("5-0", "layer 0"),
+            ("0 - 5", "'0 '"),
+            ("0,1,2,3,4,5", "6 slices"),  # more than ranks
+        ]:
+            with self.subTest(slices=slices):
+                self.fails(2, [f"--slices '{slices}'", fragment], "plan", DEMO, "--ranks", 3, "--slices", slices)
+
+    def test_text(self):
+        text = self.diffuse("plan", DEMO, "--ranks", 3).out
+        self.assertRegex(text, r"(?m)^0 +0-1 +front ")
+        self.assertRegex(text, r"(?m)^2 +4-5 +back ")
+        self.assertIn("the first and the last slice both hold it", text)
+
+    def test_simulation(self):
+        found = self.json("plan", DEMO, "--ranks", 3, "--simulate", "--json", "--requests", 6)["simulated"]
+        self.assertEqual(len(found["utilisation"]), 3)
+        self.assertTrue(all(0.2 < busy <= 1 for busy in found["utilisation"]), found)
+        lonely = self.json("plan", DEMO, "--ranks", 3, "--simulate", "--json", "--requests", 1)["simulated"]
+        self.assertLess(sum(lonely["utilisation"]), sum(found["utilisation"]), "one request leaves stages idle")
+        text = self.diffuse("plan", DEMO, "--ranks", 3, "--simulate").out
+        self.assertRegex(text, r"stages( [\d.]+ %){3} busy\.")
+
+    def test_a_model_that_cannot_run_has_no_plan(self):
+        self.copy_model()
+        config = (DEMO / "config.json").read_text().replace('"hidden_act": "silu"', '"hidden_act": "wobble"')
+        self.write("model/config.json", config)
+        self.fails(69, ["'model'", "wobble"], "plan", "model", "--ranks", 2)
+
+
+if __name__ == "__main__":
+    support.main()
