@@ -83,9 +83,12 @@ class Bench {
   Bench(const BenchFlags& flags, Ranks& ranks) : flags_(flags), ranks_(ranks) {}
 
   int run() {
-    const auto model = open_model(flags_.compute.model, flags_.compute.load_mode(), flags_.compute.accept);
-    const auto plan =
-        make_plan(model.recipe, model.checkpoint.headers(), ranks_.size(), flags_.compute.slices);
+    const auto model = ranks_.together([&] {
+      return open_model(flags_.compute.model, flags_.compute.load_mode(), flags_.compute.accept);
+    });
+    const auto plan = ranks_.together([&] {
+      return make_plan(model.recipe, model.checkpoint.headers(), ranks_.size(), flags_.compute.slices);
+    });
     const auto backend = make_backend(flags_.compute, ranks_);
     SplitRun split(model.recipe, model.checkpoint, plan, ranks_.transport(), *backend, ranks_.log());
     const auto streams = parse_list(flags_.streams, 1, "--streams");

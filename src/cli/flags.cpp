@@ -19,8 +19,17 @@ void ComputeFlags::add_to(CLI::App& command) {
   command.add_option("--load", load, "mmap, or read for file systems where maps are slow")
       ->check(CLI::IsMember({"mmap", "read"}));
   command.add_option("--slices", slices, "Layers of each rank, e.g. 0-7,8-23 (default: balanced by cost)");
-  command.add_option("--kv-memory", kv_memory,
-                     "Key-value memory a rank, e.g. 4G (default: a quarter of the host's)");
+  command
+      .add_option("--kv-memory", kv_memory,
+                  "Key-value memory a rank, e.g. 4G (default: a quarter of the host's)")
+      ->check([](const std::string& text) -> std::string {
+        try {
+          parse_bytes(text);
+          return {};
+        } catch (const Error& problem) {
+          return problem.what();
+        }
+      });
   command.add_option("--chunk", chunk, "Most prompt tokens of a step")->check(CLI::Range(1, 1 << 16));
   command.add_option("--group", group, "Most requests of a decode step")->check(CLI::Range(1, 128));
   command.add_option("--groups", groups, "Groups of requests in flight (default: chosen)")
@@ -37,7 +46,7 @@ Compute ComputeFlags::compute_mode() const {
   return compute == "bf16" ? Compute::bf16 : Compute::f32;
 }
 
-std::uint64_t parse_bytes(const std::string& text, const std::string& flag) {
+std::uint64_t parse_bytes(const std::string& text) {
   std::uint64_t value = 0;
   const auto [rest, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string unit(rest, text.data() + text.size());
@@ -47,7 +56,7 @@ std::uint64_t parse_bytes(const std::string& text, const std::string& flag) {
                                       (unit.size() == 1 || unit.substr(1) == "iB" || unit.substr(1) == "B"));
   const auto shift = unit.empty() || !known ? 0 : 10 * (power + 1);
   if (failed != std::errc() || !known || value << shift >> shift != value)
-    throw_usage(flag + " '" + text + "' is no size; write e.g. 512M or 4G");
+    throw_usage("'" + text + "' is no size; write e.g. 512M or 4G");
   return value << shift;
 }
 

@@ -32,8 +32,8 @@ struct ComputeFlags {
   Compute compute_mode() const;  // f32 unless said
 };
 
-// "1536", "512M", "4G" (powers of 1024) -> bytes. Throws usage, naming the flag.
-std::uint64_t parse_bytes(const std::string& text, const std::string& flag);
+// "1536", "512M", "4G" (powers of 1024) -> bytes. Throws usage.
+std::uint64_t parse_bytes(const std::string& text);
 
 // "2,3,4" -> numbers of at least `least`. Throws usage, naming the flag.
 std::vector<std::int64_t> parse_list(const std::string& text, std::int64_t least, const std::string& flag);

@@ -25,8 +25,8 @@ int wrong_usage(const std::string& message) {
   if (first_of_all()) {
     std::fprintf(stderr, "diffuse%s\n", message.c_str());
   } else {
-    // The launcher ends all ranks when one fails: the first has to have spoken.
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    // The launcher ends all ranks when one fails, so the first has to have spoken; its end ends this sleep.
+    std::this_thread::sleep_for(std::chrono::seconds(10));
   }
   return static_cast<int>(diffuse::ExitCode::usage);
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -60,9 +61,8 @@ std::string join(const std::vector<std::string>& names) {
 }
 
 // The first target of ours that every rank has too; lists are best first.
-std::string common_target(Ranks& ranks, const std::string& wanted) {
+std::string common_target(const std::vector<std::string>& lists, const std::string& wanted) {
   const auto mine = cpu_simd_targets();
-  const auto lists = ranks.all_gather(join(mine));
   const auto on_all = [&](const std::string& target) {
     return std::all_of(lists.begin(), lists.end(), [&](const std::string& list) {
       return ("," + list + ",").find("," + target + ",") != std::string::npos;
@@ -124,11 +124,26 @@ std::vector<std::string> Ranks::all_gather(const std::string& mine) {
   return mpi_->all_gather(mine);
 }
 
+namespace {
+
+// Thrown on a rank that another one speaks for.
+struct SpokenFor {};
+
+}  // namespace
+
+void Ranks::agree(const std::optional<Error>& problem) {
+  const auto failed = all_gather(problem ? "failed" : "");
+  const auto first = std::find(failed.begin(), failed.end(), "failed") - failed.begin();
+  if (first == static_cast<std::ptrdiff_t>(failed.size())) return;
+  if (first != rank()) throw SpokenFor();
+  throw *problem;
+}
+
 int with_ranks(double timeout_seconds, const std::function<int(Ranks&)>& body) {
   Ranks ranks(timeout_seconds);
   const auto end_all = [&](ExitCode code, const std::string& message) {
     if (!ranks.mpi_) throw Error(code, message);
-    // Most errors (a missing file, a refused model) meet all ranks at once: rank 0 speaks for them.
+    // Where several ranks lose the same peer at once, rank 0 speaks for them.
     if (!ranks.root()) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     const auto prefix =
         rank_prefix(ranks.rank(), ranks.size(), ranks.hosts()[static_cast<std::size_t>(ranks.rank())]);
@@ -136,6 +151,10 @@ int with_ranks(double timeout_seconds, const std::function<int(Ranks&)>& body) {
   };
   try {
     return std::stoi(ranks.broadcast(std::to_string(body(ranks))));
+  } catch (const SpokenFor&) {
+    // That rank ends us; if it does not, this one ends alone.
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+    ranks.mpi_->abort_all(ExitCode::io, "");
   } catch (const Error& problem) {
     end_all(problem.code(), problem.what());
   } catch (const std::bad_alloc&) {
@@ -147,21 +166,24 @@ int with_ranks(double timeout_seconds, const std::function<int(Ranks&)>& body) {
 }
 
 std::unique_ptr<Backend> make_backend(ComputeFlags& flags, Ranks& ranks) {
-  if (flags.device == "cuda") return make_cuda_backend({});
-  CpuOptions options;
-  if (flags.threads == 0) flags.threads = default_threads(ranks);
-  options.threads = flags.threads;
-  options.compute = flags.compute_mode();
-  options.simd = common_target(ranks, flags.simd);
-  if (options.threads > usable_cores()) {
-    ranks.log().warn(std::to_string(options.threads) + " threads share " + std::to_string(usable_cores()) +
-                     " cores; with mpirun, --bind-to none lets a rank use all of its host's");
-  }
-  return make_cpu_backend(options);
+  const auto targets = ranks.all_gather(join(cpu_simd_targets()));
+  return ranks.together([&] {
+    if (flags.device == "cuda") return make_cuda_backend({});
+    CpuOptions options;
+    if (flags.threads == 0) flags.threads = default_threads(ranks);
+    options.threads = flags.threads;
+    options.compute = flags.compute_mode();
+    options.simd = common_target(targets, flags.simd);
+    if (options.threads > usable_cores()) {
+      ranks.log().warn(std::to_string(options.threads) + " threads share " + std::to_string(usable_cores()) +
+                       " cores; with mpirun, --bind-to none lets a rank use all of its host's");
+    }
+    return make_cpu_backend(options);
+  });
 }
 
 std::uint64_t kv_bytes(const ComputeFlags& flags, const Ranks& ranks) {
-  if (!flags.kv_memory.empty()) return parse_bytes(flags.kv_memory, "--kv-memory");
+  if (!flags.kv_memory.empty()) return parse_bytes(flags.kv_memory);
   const auto memory = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
                       static_cast<std::uint64_t>(sysconf(_SC_PAGE_SIZE));
   return memory / 4 / static_cast<std::uint64_t>(ranks.ranks_on_this_host());

@@ -4,11 +4,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/backend.hpp"
 #include "cli/flags.hpp"
+#include "core/error.hpp"
 #include "core/log.hpp"
 #include "transport/transport.hpp"
 
@@ -37,8 +39,24 @@ class Ranks {
   std::string broadcast(const std::string& mine);
   std::vector<std::string> all_gather(const std::string& mine);
 
+  // Collective: runs `body`, which is not, on every rank. Where it throws an Error on some of them, the first of
+  // these speaks for all, and the job ends: what every rank meets (a missing model) is said once.
+  template <class Body>
+  auto together(const Body& body) {
+    std::optional<decltype(body())> value;
+    std::optional<Error> problem;
+    try {
+      value.emplace(body());
+    } catch (const Error& caught) {
+      problem = caught;
+    }
+    agree(problem);
+    return std::move(*value);
+  }
+
  private:
   friend int with_ranks(double timeout_seconds, const std::function<int(Ranks&)>& body);
+  void agree(const std::optional<Error>& problem);
   std::unique_ptr<MpiSession> mpi_;
   std::unique_ptr<LoopbackNetwork> loopback_;
   std::unique_ptr<Transport> transport_;

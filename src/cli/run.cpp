@@ -33,9 +33,9 @@ struct RunFlags {
 
 // The model that the flags or the job name, on every rank.
 std::string agree_on_model(Ranks& ranks, const std::string& flag, const Job& job) {
-  const auto model = ranks.broadcast(flag.empty() ? job.model : flag);
-  if (model.empty()) throw_usage("the job names no model; say --model DIR");
-  return model;
+  if (ranks.root() && flag.empty() && job.model.empty())
+    throw_usage("the job names no model; say --model DIR");
+  return ranks.broadcast(flag.empty() ? job.model : flag);
 }
 
 using Finished = std::map<std::uint64_t, RequestResult>;  // by index in the job
@@ -141,9 +141,12 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
   const auto start = std::chrono::steady_clock::now();
   Job job;
   if (ranks.root()) job = read_job(flags.job);
-  const auto model = open_model(agree_on_model(ranks, flags.compute.model, job), flags.compute.load_mode(),
-                                flags.compute.accept);
-  const auto plan = make_plan(model.recipe, model.checkpoint.headers(), ranks.size(), flags.compute.slices);
+  const auto folder = agree_on_model(ranks, flags.compute.model, job);
+  const auto model = ranks.together(
+      [&] { return open_model(folder, flags.compute.load_mode(), flags.compute.accept); });
+  const auto plan = ranks.together([&] {
+    return make_plan(model.recipe, model.checkpoint.headers(), ranks.size(), flags.compute.slices);
+  });
   const auto backend = make_backend(flags.compute, ranks);
   if (plan.ranks[static_cast<std::size_t>(ranks.rank())].idle()) {
     ranks.log().line("holds no layers and idles: the model has " + std::to_string(plan.stages) + " slices");

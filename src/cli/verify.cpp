@@ -45,9 +45,11 @@ class Verifier {
 
   int run() {
     if (ranks_.root()) job_ = read_job(flags_.job);
+    if (ranks_.root() && flags_.compute.model.empty() && job_.model.empty())
+      throw_usage("the job names no model; say --model DIR");
     const auto folder = ranks_.broadcast(flags_.compute.model.empty() ? job_.model : flags_.compute.model);
-    if (folder.empty()) throw_usage("the job names no model; say --model DIR");
-    model_.emplace(open_model(folder, flags_.compute.load_mode(), flags_.compute.accept));
+    model_.emplace(ranks_.together(
+        [&] { return open_model(folder, flags_.compute.load_mode(), flags_.compute.accept); }));
     backend_ = make_backend(flags_.compute, ranks_);
     const auto splits = splits_asked_for();
     prepare_requests(splits);

@@ -300,6 +300,18 @@ TEST_F(JobFile, data_of_other_files_is_not_read) {
                                      H5Dclose, "test");
               }),
               HasSubstr("takes its data from another file"));
+  EXPECT_THAT(error([](hid_t file) {
+                const auto group = h5::create_group(file, "prompts");
+                h5::write_array<std::uint64_t>(group.get(), "offsets", std::vector<std::uint64_t>{0, 6});
+                const h5::Handle list(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "test");
+                const hsize_t size = 6;
+                const h5::Handle space(H5Screate_simple(1, &size, nullptr), H5Sclose, "test");
+                h5::check(H5Pset_virtual(list.get(), space.get(), "/etc/other.h5", "x", space.get()), "test");
+                const h5::Handle set(H5Dcreate2(group.get(), "data", H5T_NATIVE_UINT8, space.get(),
+                                                H5P_DEFAULT, list.get(), H5P_DEFAULT),
+                                     H5Dclose, "test");
+              }),
+              HasSubstr("takes its data from another file"));
 }
 
 TEST_F(JobFile, a_dataset_that_only_claims_its_size_is_refused) {
