@@ -146,7 +146,8 @@ class SampleComparer {
   }
 
   [[noreturn]] void refuse(const std::string& problem) const {
-    throw_bad_data("request " + shown_safely(request_) + ", sample " + std::to_string(sample_) + ": " + problem);
+    throw_bad_data("request " + shown_safely(request_) + ", sample " + std::to_string(sample_) + ": " +
+                   problem);
   }
 
   void check(const Trace& trace) const {
@@ -310,11 +311,12 @@ class ResultComparer {
         return std::nullopt;
       return found->get<std::string>();
     };
-    for (const auto key : {provenance_key::job, provenance_key::config, provenance_key::tensors}) {
+    for (const auto key : {provenance_key::kJob, provenance_key::kConfig, provenance_key::kTensors}) {
       const auto w = value(whole, key), s = value(split, key);
       if (w && s && *w != *s) {
         throw_bad_data("these two results answer different jobs: " + std::string(key) + " is " +
-                       shown_safely(*w) + " in the whole result and " + shown_safely(*s) + " in the split one");
+                       shown_safely(*w) + " in the whole result and " + shown_safely(*s) +
+                       " in the split one");
       }
       if (!w || !s) {
         note("the " +
@@ -324,11 +326,11 @@ class ResultComparer {
              " not record " + std::string(key) + ", so that it is the same is not known");
       }
     }
-    for (const auto key : {provenance_key::compute, provenance_key::simd}) {
+    for (const auto key : {provenance_key::kCompute, provenance_key::kSimd}) {
       const auto w = value(whole, key), s = value(split, key);
       if (w == s) continue;
-      note(std::string(key) + " differs: " + (w ? shown_safely(*w) : "not recorded") + " in the whole result, " +
-           (s ? shown_safely(*s) : "not recorded") +
+      note(std::string(key) + " differs: " + (w ? shown_safely(*w) : "not recorded") +
+           " in the whole result, " + (s ? shown_safely(*s) : "not recorded") +
            " in the split one; the same bits are promised within one only, so this explains differences");
     }
   }

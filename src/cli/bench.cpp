@@ -5,9 +5,9 @@
 #include <cstdio>
 
 #include "cli/commands.hpp"
-#include "core/format.hpp"
 #include "cli/model.hpp"
 #include "cli/ranks.hpp"
+#include "core/format.hpp"
 #include "pipeline/split_run.hpp"
 
 namespace diffuse {
@@ -83,15 +83,14 @@ class Bench {
   Bench(const BenchFlags& flags, Ranks& ranks) : flags_(flags), ranks_(ranks) {}
 
   int run() {
-    const auto model = ranks_.together([&] {
-      return open_model(flags_.compute.model, flags_.compute.load_mode(), flags_.compute.accept);
-    });
+    const auto model = ranks_.together(
+        [&] { return open_model(flags_.compute.model, flags_.compute.load_mode(), flags_.compute.accept); });
     const auto plan = ranks_.together([&] {
       return make_plan(model.recipe, model.checkpoint.headers(), ranks_.size(), flags_.compute.slices);
     });
     const auto backend = make_backend(flags_.compute, ranks_);
     SplitRun split(model.recipe, model.checkpoint, plan, ranks_.transport(), *backend, ranks_.log());
-    const auto streams = parse_list(flags_.streams, 1, "--streams");
+    const auto streams = ranks_.together([&] { return parse_list(flags_.streams, 1, "--streams"); });
     const auto runs =
         flags_.repeat * static_cast<std::int64_t>(streams.size() + (flags_.prefill > 0 ? 1 : 0));
     if (!ranks_.root()) {

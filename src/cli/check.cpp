@@ -3,10 +3,10 @@
 #include <cstdio>
 
 #include "cli/commands.hpp"
-#include "core/format.hpp"
 #include "cli/model.hpp"
 #include "cli/probe.hpp"
 #include "core/error.hpp"
+#include "core/format.hpp"
 
 namespace diffuse {
 namespace {

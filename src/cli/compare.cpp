@@ -4,8 +4,8 @@
 
 #include "cli/commands.hpp"
 #include "core/error.hpp"
-#include "job/result_file.hpp"
 #include "job/merge.hpp"
+#include "job/result_file.hpp"
 #include "verify/compare.hpp"
 
 namespace diffuse {

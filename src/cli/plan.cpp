@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "cli/commands.hpp"
-#include "core/format.hpp"
 #include "cli/model.hpp"
+#include "core/format.hpp"
 #include "schedule/simulator.hpp"
 #include "slice/plan.hpp"
 

@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "backend/backend.hpp"
-#include "core/format.hpp"
 #include "cli/model.hpp"
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "slice/executor.hpp"
 #include "text/sampling.hpp"
 #include "text/tokenizer.hpp"
@@ -80,7 +80,8 @@ std::string describe(const ProbeResult& result) {
   const bool understood = result.perplexity < result.uniform / 4;
   return "perplexity " + fixed(result.perplexity, 1) + " over " + std::to_string(result.tokens) +
          " tokens, a uniform guess has " + fixed(result.uniform, 0) +
-         (understood ? "" : ": it does not read plain English: a wrong recipe, or a model that never learnt it");
+         (understood ? ""
+                     : ": it does not read plain English: a wrong recipe, or a model that never learnt it");
 }
 
 Json to_json(const ProbeResult& result) {

@@ -3,8 +3,8 @@
 #include <chrono>
 #include <ctime>
 
-#include "job/result_file.hpp"
 #include "job/merge.hpp"
+#include "job/result_file.hpp"
 
 namespace diffuse {
 namespace {
@@ -40,17 +40,17 @@ Json provenance_of(const std::vector<std::string>& command_line, const Ranks& ra
           {"model", model.folder.string()},
           {"notes", model.recipe.notes},
           {"backend", backend.name()},
-          {provenance_key::job, job_hash},
-          {provenance_key::config, model.config_hash},
-          {provenance_key::tensors, tensors_hash},
-          {provenance_key::compute, backend.compute() == Compute::bf16 ? "bf16" : "f32"},
-          {provenance_key::simd, backend.target()}};
+          {provenance_key::kJob, job_hash},
+          {provenance_key::kConfig, model.config_hash},
+          {provenance_key::kTensors, tensors_hash},
+          {provenance_key::kCompute, backend.compute() == Compute::bf16 ? "bf16" : "f32"},
+          {provenance_key::kSimd, backend.target()}};
 }
 
 Json journal_identity(const Json& from) {
   Json identity = {{"backend", from.at("backend")}};
-  for (const auto key : {provenance_key::job, provenance_key::config, provenance_key::tensors,
-                         provenance_key::compute, provenance_key::simd}) {
+  for (const auto key : {provenance_key::kJob, provenance_key::kConfig, provenance_key::kTensors,
+                         provenance_key::kCompute, provenance_key::kSimd}) {
     identity[std::string(key)] = from.at(std::string(key));
   }
   return identity;

@@ -39,8 +39,8 @@ class Ranks {
   std::string broadcast(const std::string& mine);
   std::vector<std::string> all_gather(const std::string& mine);
 
-  // Collective: runs `body`, which is not, on every rank. Where it throws an Error on some of them, the first of
-  // these speaks for all, and the job ends: what every rank meets (a missing model) is said once.
+  // Collective: runs `body`, which is not, on every rank. Where it throws an Error on some of them, the first
+  // of these speaks for all, and the job ends: what every rank meets (a missing model) is said once.
   template <class Body>
   auto together(const Body& body) {
     std::optional<decltype(body())> value;

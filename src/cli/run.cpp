@@ -7,15 +7,15 @@
 #include <optional>
 
 #include "cli/commands.hpp"
-#include "core/format.hpp"
 #include "cli/provenance.hpp"
 #include "cli/run_job.hpp"
 #include "cli/stop_signals.hpp"
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "job/job_file.hpp"
 #include "job/journal.hpp"
-#include "job/result_file.hpp"
 #include "job/merge.hpp"
+#include "job/result_file.hpp"
 
 namespace diffuse {
 namespace {
@@ -142,8 +142,8 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
   Job job;
   if (ranks.root()) job = read_job(flags.job);
   const auto folder = agree_on_model(ranks, flags.compute.model, job);
-  const auto model = ranks.together(
-      [&] { return open_model(folder, flags.compute.load_mode(), flags.compute.accept); });
+  const auto model =
+      ranks.together([&] { return open_model(folder, flags.compute.load_mode(), flags.compute.accept); });
   const auto plan = ranks.together([&] {
     return make_plan(model.recipe, model.checkpoint.headers(), ranks.size(), flags.compute.slices);
   });

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "core/format.hpp"
 #include "cli/provenance.hpp"
+#include "core/format.hpp"
 
 namespace diffuse {
 namespace {

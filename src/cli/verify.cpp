@@ -5,13 +5,13 @@
 #include <optional>
 
 #include "cli/commands.hpp"
-#include "core/format.hpp"
 #include "cli/provenance.hpp"
 #include "cli/run_job.hpp"
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "job/job_file.hpp"
-#include "job/result_file.hpp"
 #include "job/merge.hpp"
+#include "job/result_file.hpp"
 #include "verify/compare.hpp"
 #include "verify/report.hpp"
 
@@ -51,7 +51,7 @@ class Verifier {
     model_.emplace(ranks_.together(
         [&] { return open_model(folder, flags_.compute.load_mode(), flags_.compute.accept); }));
     backend_ = make_backend(flags_.compute, ranks_);
-    const auto splits = splits_asked_for();
+    const auto splits = ranks_.together([&] { return splits_asked_for(); });
     prepare_requests(splits);
 
     const auto reference = run_split(flags_.reference_ranks, {}, false);
@@ -106,10 +106,14 @@ class Verifier {
 
   void prepare_requests(const std::vector<std::int64_t>& splits) {
     // The whole run has the least room: all layers' keys and values lie on one rank.
-    kv_pages_ = kv_pages_of(flags_.compute, ranks_, *backend_, *model_, plan_of(flags_.reference_ranks, {}));
-    for (const auto count : splits)
-      kv_pages_ = std::min(kv_pages_, kv_pages_of(flags_.compute, ranks_, *backend_, *model_,
-                                                  plan_of(count, flags_.compute.slices)));
+    kv_pages_ = ranks_.together([&] {
+      const auto pages = [&](const Plan& plan) {
+        return kv_pages_of(flags_.compute, ranks_, *backend_, *model_, plan);
+      };
+      auto least = pages(plan_of(flags_.reference_ranks, {}));
+      for (const auto count : splits) least = std::min(least, pages(plan_of(count, flags_.compute.slices)));
+      return least;
+    });
     if (!ranks_.root()) return;
     text_ = TextSide::open(model_->folder);
     prepared_ =
@@ -142,10 +146,10 @@ class Verifier {
     if (!ranks_.root()) return;
     const auto& provenance = reference.second.result.provenance;
     report_.model = model_->folder.string();
-    report_.tensors_sha256 = provenance.at(std::string(provenance_key::tensors)).get<std::string>();
+    report_.tensors_sha256 = provenance.at(std::string(provenance_key::kTensors)).get<std::string>();
     report_.shape = model_->recipe.shape;
     report_.depth = model_->recipe.depth();
-    report_.compute_mode = provenance.at(std::string(provenance_key::compute)).get<std::string>();
+    report_.compute_mode = provenance.at(std::string(provenance_key::kCompute)).get<std::string>();
     report_.simd_target = backend_->target();
     report_.hosts = ranks_.hosts();
     const Json made_with = versions(ranks_);

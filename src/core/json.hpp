@@ -15,11 +15,10 @@ inline constexpr int kMaxJsonDepth = 64;
 
 enum class DuplicateKeys { last_wins, refuse };
 
-// Parses `text`. Python's json writes Infinity, -Infinity and NaN, which JSON does not have: they come out as strings of
-// that name, so a value that nobody reads does no harm and one that is read as a number is an error. `what` names the
-// source in an error ("config file 'x/config.json'"). Throws bad data where
-// the text is not JSON, nests deeper than kMaxJsonDepth, or (with DuplicateKeys::refuse) repeats a key in one
-// object.
+// Parses `text`. Python's json writes Infinity, -Infinity and NaN, which JSON does not have: they come out as
+// strings of that name, so a value that nobody reads does no harm and one that is read as a number is an
+// error. `what` names the source in an error ("config file 'x/config.json'"). Throws bad data where the text
+// is not JSON, nests deeper than kMaxJsonDepth, or (with DuplicateKeys::refuse) repeats a key in one object.
 Json parse_json(std::string_view text, const std::string& what,
                 DuplicateKeys keys = DuplicateKeys::last_wins);
 

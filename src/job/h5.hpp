@@ -44,8 +44,9 @@ class Handle {
 template <typename T>
 T check(T value, const std::string& doing);
 
-// HDF5 prints its errors itself unless told not to. Once a process, before the first call.
-void silence();
+// Before a process's first call: HDF5 neither prints its errors itself nor works at exit. create_file does
+// it.
+void prepare();
 
 // ---- writing
 // -------------------------------------------------------------------------------------------------

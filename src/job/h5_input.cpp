@@ -40,7 +40,7 @@ struct Input::Set {
 
 Input::Input(const std::filesystem::path& path, std::string what, std::uint64_t data_bytes)
     : what_(std::move(what)), budget_(data_bytes), file_([&] {
-        silence();
+        prepare();
         if (H5Fis_hdf5(path.c_str()) <= 0)
           throw_bad_data(what_ + ": not an HDF5 file (`diffuse pack` makes a job file of a spec)");
         const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, what_);

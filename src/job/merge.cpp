@@ -10,8 +10,8 @@
 namespace diffuse {
 namespace {
 
-constexpr std::array<std::string_view, 4> kMustAgree = {provenance_key::config, provenance_key::tensors,
-                                                        provenance_key::compute, provenance_key::simd};
+constexpr std::array<std::string_view, 4> kMustAgree = {provenance_key::kConfig, provenance_key::kTensors,
+                                                        provenance_key::kCompute, provenance_key::kSimd};
 
 const Json* provenance_of(const Part& part, std::string_view key) {
   const auto found = part.result.provenance.find(key);
@@ -39,7 +39,7 @@ std::vector<std::vector<const Part*>> groups_of(std::span<const Part> parts) {
   std::vector<std::vector<const Part*>> groups;
   std::unordered_map<std::string, std::size_t> group_of_job;
   for (const auto& part : parts) {
-    const Json* job = provenance_of(part, provenance_key::job);
+    const Json* job = provenance_of(part, provenance_key::kJob);
     std::size_t at = groups.size();
     if (job != nullptr && job->is_string())
       at = group_of_job.try_emplace(job->get<std::string>(), at).first->second;
@@ -98,7 +98,9 @@ Json of_parts(std::span<const Part> parts, Json Result::*member) {
     list.push_back(std::move(entry));
   }
   Json merged = Json::object();
-  for (const auto& [key, value] : (parts.front().result.*member).items()) {
+  for (const auto& item : (parts.front().result.*member).items()) {
+    const auto& key = item.key();
+    const auto& value = item.value();
     const bool shared = std::ranges::all_of(parts, [&](const Part& part) {
       const auto found = (part.result.*member).find(key);
       return found != (part.result.*member).end() && *found == value;

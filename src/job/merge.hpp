@@ -11,11 +11,11 @@ namespace diffuse {
 
 // Keys of a result's provenance that merging reads; a run writes them.
 namespace provenance_key {
-inline constexpr std::string_view job = "job_sha256";
-inline constexpr std::string_view config = "config_sha256";
-inline constexpr std::string_view tensors = "tensors_sha256";
-inline constexpr std::string_view compute = "compute";
-inline constexpr std::string_view simd = "simd";
+inline constexpr std::string_view kJob = "job_sha256";
+inline constexpr std::string_view kConfig = "config_sha256";
+inline constexpr std::string_view kTensors = "tensors_sha256";
+inline constexpr std::string_view kCompute = "compute";
+inline constexpr std::string_view kSimd = "simd";
 }  // namespace provenance_key
 
 struct Part {

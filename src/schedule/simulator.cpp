@@ -149,7 +149,7 @@ class Simulation {
 
   void perform(int rank, double time) {
     Rank& state = rank_at(rank);
-    const Operation operation = std::move(state.program.front());
+    const Operation operation = state.program.front();
     state.program.pop_front();
     state.now = time;
     switch (operation.kind) {
@@ -176,7 +176,7 @@ class Simulation {
 
   Message take(int rank, const Exchange& exchange) {
     auto& incoming = line(exchange.peer, rank, exchange.lane);
-    Message message = std::move(incoming.messages.front());
+    Message message = incoming.messages.front();
     incoming.messages.pop_front();
     incoming.last_taken = rank_at(rank).now;
     if (message.bytes != exchange.bytes)

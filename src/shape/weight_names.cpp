@@ -63,7 +63,7 @@ std::optional<NumberedStack> largest(std::span<const NumberedStack> stacks, auto
 
 std::optional<NumberedStack> answering_stack(std::span<const std::string> names, bool encoder_is_elsewhere) {
   const std::vector<NumberedStack> stacks = numbered_stacks(names);
-  const auto main = largest(stacks, [](const NumberedStack& stack) { return !is_side_section(stack.path); });
+  auto main = largest(stacks, [](const NumberedStack& stack) { return !is_side_section(stack.path); });
   if (main || encoder_is_elsewhere) return main;
   return largest(stacks, [](const NumberedStack& stack) {
     return has_word(stack.path, kEncoderWord) && !has_word(stack.path, kOtherTowers);

@@ -47,7 +47,8 @@ std::size_t space_at_start(std::string_view text) {
 }  // namespace
 
 void TokenFinder::add(std::string_view pattern, const AddedToken& token, const std::string& where) {
-  if (pattern.empty()) throw_bad_data(where + ": the added token " + in_quotes(token.content) + " is normalized away");
+  if (pattern.empty())
+    throw_bad_data(where + ": the added token " + in_quotes(token.content) + " is normalized away");
   if (pattern.size() > kMaxTokenBytes)
     throw_refused(where + ": the added token " + in_quotes(token.content) + " is longer than 1024 bytes");
   std::int32_t node = -1;

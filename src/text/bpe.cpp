@@ -51,7 +51,8 @@ std::int32_t piece_of(const Vocabulary& vocabulary, const std::string& piece, co
                       std::size_t index) {
   const auto found = vocabulary.find(piece);
   if (found == vocabulary.end())
-    throw_bad_data(where + ": merge " + std::to_string(index) + " names " + in_quotes(piece) + ", which the vocabulary lacks");
+    throw_bad_data(where + ": merge " + std::to_string(index) + " names " + in_quotes(piece) +
+                   ", which the vocabulary lacks");
   return found->second;
 }
 
@@ -64,10 +65,12 @@ MergeTable read_merges(const Json& list, const Vocabulary& vocabulary, const std
     if (list[i].is_string() && list[i].get_ref<const std::string&>().starts_with("#version")) continue;
     const auto [left, right] = pair_of(list[i], where, i);
     if (!right.starts_with(prefix))
-      throw_bad_data(where + ": merge " + std::to_string(i) + " has a right side without " + in_quotes(prefix));
+      throw_bad_data(where + ": merge " + std::to_string(i) + " has a right side without " +
+                     in_quotes(prefix));
+    const auto left_id = piece_of(vocabulary, left, where, i);
+    const auto right_id = piece_of(vocabulary, right, where, i);
     const auto joined = left + right.substr(prefix.size());
-    table.set(piece_of(vocabulary, left, where, i), piece_of(vocabulary, right, where, i),
-              {rank, piece_of(vocabulary, joined, where, i)});
+    table.set(left_id, right_id, {rank, piece_of(vocabulary, joined, where, i)});
     ++rank;
   }
   return table;
@@ -120,7 +123,8 @@ BpeModel BpeModel::from_json(const Json& element, const std::string& where) {
   }
   if (const auto unknown = string_member(element, "unk_token", where)) {
     model.unknown_ = model.find(*unknown);
-    if (model.unknown_ < 0) throw_bad_data(where + ": the vocabulary lacks the unk_token " + in_quotes(*unknown));
+    if (model.unknown_ < 0)
+      throw_bad_data(where + ": the vocabulary lacks the unk_token " + in_quotes(*unknown));
   }
   for (char32_t code = 0; code < kByteLetterEnd; ++code) {
     std::string letter;
@@ -184,15 +188,18 @@ void BpeModel::merge(std::vector<std::int32_t>& ids) const {
   std::vector<Symbol> symbols(ids.size());
   std::vector<Candidate> found;
   for (std::int32_t i = 0; i < count; ++i) {
-    symbols[static_cast<std::size_t>(i)] = {ids[static_cast<std::size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1, true};
+    symbols[static_cast<std::size_t>(i)] = {ids[static_cast<std::size_t>(i)], i - 1,
+                                            i + 1 < count ? i + 1 : -1, true};
     if (i + 1 == count) break;
-    if (const auto* pair = merges_.find(ids[static_cast<std::size_t>(i)], ids[static_cast<std::size_t>(i) + 1]))
+    if (const auto* pair =
+            merges_.find(ids[static_cast<std::size_t>(i)], ids[static_cast<std::size_t>(i) + 1]))
       found.push_back({pair->rank, i, pair->result});
   }
   std::priority_queue<Candidate, std::vector<Candidate>, Later> queue(Later{}, std::move(found));
   const auto symbol = [&](std::int32_t at) -> Symbol& { return symbols[static_cast<std::size_t>(at)]; };
   const auto consider = [&](std::int32_t left, std::int32_t right) {
-    if (const auto* pair = merges_.find(symbol(left).id, symbol(right).id)) queue.push({pair->rank, left, pair->result});
+    if (const auto* pair = merges_.find(symbol(left).id, symbol(right).id))
+      queue.push({pair->rank, left, pair->result});
   };
   while (!queue.empty()) {
     const auto top = queue.top();

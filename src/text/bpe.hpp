@@ -1,5 +1,6 @@
 #pragma once
-// Byte-pair encoding: a word's letters are joined pair by pair, the pair that was learned first before all others.
+// Byte-pair encoding: a word's letters are joined pair by pair, the pair that was learned first before all
+// others.
 
 #include <array>
 #include <cstdint>
@@ -81,7 +82,8 @@ class BpeModel {
     std::unordered_map<std::string, std::vector<std::int32_t>, StringHash, std::equal_to<>> words;
   };
 
-  BpeModel(Vocabulary vocabulary, MergeTable merges) : vocabulary_(std::move(vocabulary)), merges_(std::move(merges)) {}
+  BpeModel(Vocabulary vocabulary, MergeTable merges)
+      : vocabulary_(std::move(vocabulary)), merges_(std::move(merges)) {}
   std::int32_t find(std::string_view piece) const;
   std::vector<std::int32_t> letters_of(std::string_view word) const;
   bool fall_back(std::string_view piece, std::vector<std::int32_t>& ids) const;

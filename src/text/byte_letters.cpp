@@ -15,7 +15,8 @@ struct Alphabet {
     byte.fill(-1);
     char32_t next = 0x100;
     for (int value = 0; value < 256; ++value) {
-      const bool printable = (value >= 0x21 && value <= 0x7E) || (value >= 0xA1 && value <= 0xAC) || value >= 0xAE;
+      const bool printable =
+          (value >= 0x21 && value <= 0x7E) || (value >= 0xA1 && value <= 0xAC) || value >= 0xAE;
       const auto code = printable ? static_cast<char32_t>(value) : next++;
       append_utf8(letter[static_cast<std::size_t>(value)], code);
       byte[code] = value;

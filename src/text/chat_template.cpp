@@ -36,7 +36,8 @@ jinja::Value value_of(const OrderedJson& json) {
     }
     case OrderedJson::value_t::object: {
       jinja::Entries entries;
-      for (const auto& [key, item] : json.items()) entries.emplace_back(jinja::make_text(key), value_of(item));
+      for (const auto& [key, item] : json.items())
+        entries.emplace_back(jinja::make_text(key), value_of(item));
       return jinja::make_mapping(std::move(entries));
     }
     default:
@@ -45,7 +46,8 @@ jinja::Value value_of(const OrderedJson& json) {
 }
 
 bool is_text_part(const OrderedJson& part) {
-  return part.is_object() && part.value("type", "") == "text" && part.contains("text") && part["text"].is_string();
+  return part.is_object() && part.value("type", "") == "text" && part.contains("text") &&
+         part["text"].is_string();
 }
 
 OrderedJson text_part(const std::string& text) {
@@ -55,8 +57,8 @@ OrderedJson text_part(const std::string& text) {
   return part;
 }
 
-// What transformers does before rendering: keys that are null are not there, and reasoning is found by its old
-// names as well.
+// What transformers does before rendering: keys that are null are not there, and reasoning is found by its
+// old names as well.
 OrderedJson normalized(const OrderedJson& message) {
   OrderedJson kept = OrderedJson::object();
   for (const auto& [key, value] : message.items())
@@ -77,12 +79,13 @@ OrderedJson normalized(const OrderedJson& message) {
 
 OrderedJson parse_ordered_json(std::string_view text, const std::string& what) {
   try {
-    return OrderedJson::parse(text.begin(), text.end(), [&](int depth, OrderedJson::parse_event_t event, OrderedJson&) {
-      using Event = OrderedJson::parse_event_t;
-      if ((event == Event::object_start || event == Event::array_start) && depth >= kMaxJsonDepth)
-        throw_bad_data(what + ": nests deeper than " + std::to_string(kMaxJsonDepth) + " levels");
-      return true;
-    });
+    return OrderedJson::parse(
+        text.begin(), text.end(), [&](int depth, OrderedJson::parse_event_t event, OrderedJson&) {
+          using Event = OrderedJson::parse_event_t;
+          if ((event == Event::object_start || event == Event::array_start) && depth >= kMaxJsonDepth)
+            throw_bad_data(what + ": nests deeper than " + std::to_string(kMaxJsonDepth) + " levels");
+          return true;
+        });
   } catch (const OrderedJson::exception& problem) {
     throw_bad_data(what + ": not valid JSON (" + problem.what() + ")");
   }
@@ -108,7 +111,8 @@ std::string ChatTemplate::Program::run(const OrderedJson& variables, const ChatO
   jinja::Machine machine({limits.steps, limits.output_bytes, limits.depth}, options.now);
   try {
     jinja::Entries entries;
-    for (const auto& [name, value] : variables.items()) entries.emplace_back(jinja::make_text(name), value_of(value));
+    for (const auto& [name, value] : variables.items())
+      entries.emplace_back(jinja::make_text(name), value_of(value));
     return machine.render(block, entries);
   } catch (const jinja::TemplateError& problem) {
     const auto message = what + ": " + problem.what();
@@ -176,7 +180,8 @@ ChatTemplate::ChatTemplate(std::string_view source, std::string what) {
 
 std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& folder, const std::string& name) {
   const auto own = folder / "chat_template.jinja";
-  if (std::filesystem::exists(own)) return ChatTemplate(read_file(own, kMaxTemplateBytes), "'" + own.string() + "'");
+  if (std::filesystem::exists(own))
+    return ChatTemplate(read_file(own, kMaxTemplateBytes), "'" + own.string() + "'");
   const auto path = folder / "tokenizer_config.json";
   if (!std::filesystem::exists(path)) return std::nullopt;
   const auto what = "'" + path.string() + "': chat_template";
@@ -195,7 +200,8 @@ std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path& fold
 
 std::string ChatTemplate::render(const OrderedJson& messages, const ChatOptions& options) const {
   const auto& what = program_->what;
-  if (!messages.is_array() || messages.empty()) throw_bad_data(what + ": messages must be a list that is not empty");
+  if (!messages.is_array() || messages.empty())
+    throw_bad_data(what + ": messages must be a list that is not empty");
   OrderedJson shaped = OrderedJson::array();
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const auto& message = messages[i];
@@ -203,7 +209,8 @@ std::string ChatTemplate::render(const OrderedJson& messages, const ChatOptions&
     if (!message.is_object() || role == message.end() || !role->is_string())
       throw_bad_data(what + ": message " + std::to_string(i) + " must be an object with a role");
     auto kept = normalized(message);
-    if (const auto content = kept.find("content"); content != kept.end()) *content = program_->shaped(*content, i);
+    if (const auto content = kept.find("content"); content != kept.end())
+      *content = program_->shaped(*content, i);
     shaped.push_back(std::move(kept));
   }
   OrderedJson variables = OrderedJson::object();

@@ -1,5 +1,6 @@
 #pragma once
-// Reading the elements of a tokenizer.json: `where` names the element in errors ("'x/tokenizer.json': decoder").
+// Reading the elements of a tokenizer.json: `where` names the element in errors ("'x/tokenizer.json':
+// decoder").
 
 #include <cstdint>
 #include <optional>
@@ -15,7 +16,8 @@ inline constexpr std::int64_t kMaxTokenId = (1 << 22) - 1;
 // The element's `type`. Throws bad data where it is no object or has none.
 std::string element_type(const Json& element, const std::string& where);
 
-// Members of an element; a missing (or, but for require_, null) one is the default. Throw bad data for another type.
+// Members of an element; a missing (or, but for require_, null) one is the default. Throw bad data for
+// another type.
 bool bool_member(const Json& element, const char* key, bool otherwise, const std::string& where);
 std::optional<std::string> string_member(const Json& element, const char* key, const std::string& where);
 std::string require_string(const Json& element, const char* key, const std::string& where);

@@ -24,16 +24,18 @@ struct Given {
     throw_bad_data(name + " must be " + expected + ", not " + in_quotes(value.dump()));
   }
   std::int64_t integer(std::int64_t low, std::int64_t high) const {
-    const bool fits = value.is_number_integer() &&
-                      !(value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high)) &&
-                      value.get<std::int64_t>() >= low && value.get<std::int64_t>() <= high;
+    const bool fits =
+        value.is_number_integer() &&
+        !(value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high)) &&
+        value.get<std::int64_t>() >= low && value.get<std::int64_t>() <= high;
     if (!fits) wrong("a whole number from " + std::to_string(low) + " to " + std::to_string(high));
     return value.get<std::int64_t>();
   }
   double number(double low, double high, bool above_low, const char* expected) const {
     if (!value.is_number()) wrong(expected);
     const auto number = value.get<double>();
-    if (!std::isfinite(number) || number < low || number > high || (above_low && number == low)) wrong(expected);
+    if (!std::isfinite(number) || number < low || number > high || (above_low && number == low))
+      wrong(expected);
     return number;
   }
   bool boolean() const {
@@ -70,35 +72,52 @@ constexpr std::array kFields = {
           [](Options& o, const Given& g) {
             o.sampling.temperature = g.number(0, 1000, false, "a number from 0 (greedy) to 1000");
             // A quotient that overflows would make every token but the likeliest impossible.
-            if (o.sampling.temperature != 0 && o.sampling.temperature < 1e-6) g.wrong("0 (greedy) or at least 0.000001");
+            if (o.sampling.temperature != 0 && o.sampling.temperature < 1e-6)
+              g.wrong("0 (greedy) or at least 0.000001");
           }},
-    Field{"top_k", [](Options& o, const Given& g) { o.sampling.top_k = std::max<std::int64_t>(g.integer(-1, kMaxCount), 0); }},
+    Field{"top_k",
+          [](Options& o, const Given& g) {
+            o.sampling.top_k = std::max<std::int64_t>(g.integer(-1, kMaxCount), 0);
+          }},
     Field{"top_p",
-          [](Options& o, const Given& g) { o.sampling.top_p = g.number(0, 1, true, "a number above 0, at most 1 (off)"); }},
+          [](Options& o, const Given& g) {
+            o.sampling.top_p = g.number(0, 1, true, "a number above 0, at most 1 (off)");
+          }},
     Field{"min_p",
-          [](Options& o, const Given& g) { o.sampling.min_p = g.number(0, 1, false, "a number from 0 (off) to 1"); }},
+          [](Options& o, const Given& g) {
+            o.sampling.min_p = g.number(0, 1, false, "a number from 0 (off) to 1");
+          }},
     Field{"repetition_penalty",
           [](Options& o, const Given& g) {
-            o.sampling.repetition_penalty = g.number(0.01, 100, false, "a number from 0.01 to 100 (1 is off)");
+            o.sampling.repetition_penalty =
+                g.number(0.01, 100, false, "a number from 0.01 to 100 (1 is off)");
           }},
     Field{"seed",
           [](Options& o, const Given& g) {
-            const bool fits = g.value.is_number_unsigned() || (g.value.is_number_integer() && g.value.get<std::int64_t>() >= 0);
+            const bool fits = g.value.is_number_unsigned() ||
+                              (g.value.is_number_integer() && g.value.get<std::int64_t>() >= 0);
             if (!fits) g.wrong("a whole number from 0 to 18446744073709551615");
             o.seed = g.value.get<std::uint64_t>();
           }},
     Field{"stop", [](Options& o, const Given& g) { o.stop = read_stops(g); }},
     Field{"ignore_eos", [](Options& o, const Given& g) { o.ignore_eos = g.boolean(); }},
     Field{"n", [](Options& o, const Given& g) { o.n = g.integer(1, 65536); }},
-    Field{"logprobs", [](Options& o, const Given& g) { o.sampling.logprobs = static_cast<std::int32_t>(g.integer(0, 100)); }},
+    Field{"logprobs",
+          [](Options& o, const Given& g) {
+            o.sampling.logprobs = static_cast<std::int32_t>(g.integer(0, 100));
+          }},
     Field{"num_beams", [](Options& o, const Given& g) { o.num_beams = g.integer(1, 1024); }},
-    Field{"num_inference_steps", [](Options& o, const Given& g) { o.num_inference_steps = g.integer(1, 100'000); }},
+    Field{"num_inference_steps",
+          [](Options& o, const Given& g) { o.num_inference_steps = g.integer(1, 100'000); }},
     Field{"guidance_scale",
-          [](Options& o, const Given& g) { o.guidance_scale = g.number(0, 10'000, false, "a number from 0 to 10000"); }},
+          [](Options& o, const Given& g) {
+            o.guidance_scale = g.number(0, 10'000, false, "a number from 0 to 10000");
+          }},
     Field{"height", [](Options& o, const Given& g) { o.height = g.integer(1, 65536); }},
     Field{"width", [](Options& o, const Given& g) { o.width = g.integer(1, 65536); }},
     Field{"num_frames", [](Options& o, const Given& g) { o.num_frames = g.integer(1, 1'000'000); }},
-    Field{"num_videos_per_prompt", [](Options& o, const Given& g) { o.num_videos_per_prompt = g.integer(1, 65536); }},
+    Field{"num_videos_per_prompt",
+          [](Options& o, const Given& g) { o.num_videos_per_prompt = g.integer(1, 65536); }},
 };
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -115,14 +134,16 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 const Field& field_of(const std::string& key, const std::string& what) {
-  const auto known = std::find_if(kFields.begin(), kFields.end(), [&](const Field& field) { return key == field.name; });
+  const auto known =
+      std::find_if(kFields.begin(), kFields.end(), [&](const Field& field) { return key == field.name; });
   if (known != kFields.end()) return *known;
   // A long key is no misspelling; its start says enough, and the distance costs a product of lengths.
   const auto shown = std::string_view(key).substr(0, 64);
   const auto nearest = std::min_element(kFields.begin(), kFields.end(), [&](const Field& a, const Field& b) {
     return edit_distance(shown, a.name) < edit_distance(shown, b.name);
   });
-  throw_bad_data(what + ": the key " + in_quotes(key) + " is not known; the nearest one is '" + nearest->name + "'");
+  throw_bad_data(what + ": the key " + in_quotes(key) + " is not known; the nearest one is '" +
+                 nearest->name + "'");
 }
 
 std::vector<std::int32_t> read_ids(const Json& object, const char* key, const std::string& what) {
@@ -179,7 +200,8 @@ GenerationConfig parse_generation_config(const Json& object, const std::string& 
 GenerationConfig read_generation_config(const std::filesystem::path& folder) {
   GenerationConfig config;
   const auto own = folder / "generation_config.json";
-  if (std::filesystem::exists(own)) config = parse_generation_config(read_json(own), "'" + own.string() + "'");
+  if (std::filesystem::exists(own))
+    config = parse_generation_config(read_json(own), "'" + own.string() + "'");
   const auto path = folder / "config.json";
   if (!std::filesystem::exists(path)) return config;
   const auto what = "'" + path.string() + "'";

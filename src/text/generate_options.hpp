@@ -1,6 +1,6 @@
 #pragma once
-// What a job says about generating: the `generate` object of a job spec, its defaults and each request's own, and
-// what a checkpoint's generation_config.json adds.
+// What a job says about generating: the `generate` object of a job spec, its defaults and each request's own,
+// and what a checkpoint's generation_config.json adds.
 
 #include <cstdint>
 #include <filesystem>
@@ -33,9 +33,10 @@ struct GenerateOptions {
   std::optional<std::int64_t> num_videos_per_prompt;
 };
 
-// Reads a `generate` object over `base`: names that it does not give keep base's value, null counts as not given.
-// A request's options are parse_generate(its own, what, the job's). Throws bad data, one line that begins with
-// `what`, for an unknown key (naming the nearest known one), a wrong type or a value out of range.
+// Reads a `generate` object over `base`: names that it does not give keep base's value, null counts as not
+// given. A request's options are parse_generate(its own, what, the job's). Throws bad data, one line that
+// begins with `what`, for an unknown key (naming the nearest known one), a wrong type or a value out of
+// range.
 GenerateOptions parse_generate(const Json& object, const std::string& what, const GenerateOptions& base = {});
 
 // Throws refused where options ask for what an autoregressive run of this build cannot do (num_beams > 1).
@@ -49,8 +50,8 @@ struct GenerationConfig {
 };
 
 // Reads eos_token_id (an id or a list), bos_token_id and pad_token_id of a generation_config.json (or a
-// config.json). Nothing else is taken: greedy is the default here whatever do_sample and temperature say there.
-// Throws bad data where an id is not a number that an id can be.
+// config.json). Nothing else is taken: greedy is the default here whatever do_sample and temperature say
+// there. Throws bad data where an id is not a number that an id can be.
 GenerationConfig parse_generation_config(const Json& object, const std::string& what);
 
 // The folder's generation_config.json; where a name is missing there, its config.json's (text_config too).

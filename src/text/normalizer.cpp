@@ -48,7 +48,8 @@ std::string apply_step(const Normalizer::Unicode& step, std::string text) {
   std::string out;
   icu::StringByteSink<std::string> sink(&out, static_cast<std::int32_t>(text.size()));
   normalizer_of(step.form).normalizeUTF8(0, text, sink, nullptr, failed);
-  if (U_FAILURE(failed)) throw_internal(std::string("ICU failed to normalize a text: ") + u_errorName(failed));
+  if (U_FAILURE(failed))
+    throw_internal(std::string("ICU failed to normalize a text: ") + u_errorName(failed));
   return out;
 }
 
@@ -124,12 +125,13 @@ void Normalizer::add(const Json& element, const std::string& where) {
   } else if (type == "ByteLevel") {
     steps_.emplace_back(ByteLetters{});
   } else if (type == "Strip") {
-    steps_.emplace_back(
-        Strip{bool_member(element, "strip_left", true, here), bool_member(element, "strip_right", true, here)});
+    steps_.emplace_back(Strip{bool_member(element, "strip_left", true, here),
+                              bool_member(element, "strip_right", true, here)});
   } else if (type == "Prepend") {
     steps_.emplace_back(Prepend{require_string(element, "prepend", here)});
   } else if (type == "Replace") {
-    steps_.emplace_back(Replace{TextPattern::from_json(element, here), require_string(element, "content", here)});
+    steps_.emplace_back(
+        Replace{TextPattern::from_json(element, here), require_string(element, "content", here)});
   } else {
     throw_refused(here + " is not known to this build");
   }

@@ -10,7 +10,8 @@ namespace {
 
 std::vector<std::int32_t> ids_of(const Json& element, const std::string& name, const std::string& where) {
   const auto tokens = element.find("special_tokens");
-  if (tokens == element.end() || !tokens->is_object() || !tokens->contains(name) || !(*tokens)[name].is_object())
+  if (tokens == element.end() || !tokens->is_object() || !tokens->contains(name) ||
+      !(*tokens)[name].is_object())
     throw_bad_data(where + ": 'special_tokens' lacks " + in_quotes(name));
   std::vector<std::int32_t> ids;
   for (const auto& id : require_array((*tokens)[name], "ids", where)) ids.push_back(token_id(id, where));

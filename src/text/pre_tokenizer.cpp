@@ -141,8 +141,7 @@ void apply_step(const PreTokenizer::Split& step, Word word, std::vector<Word>& o
 }
 
 void apply_step(const PreTokenizer::Characters& step, Word word, std::vector<Word>& out) {
-  const auto found =
-      matching_characters(word.text, [&](char32_t code) { return in_class(code, step.kind); });
+  const auto found = matching_characters(word.text, [&](char32_t code) { return in_class(code, step.kind); });
   cut(word, stretches(word.text, found), step.behavior, out);
 }
 
@@ -156,7 +155,8 @@ void apply_step(const PreTokenizer::Words&, Word word, std::vector<Word>& out) {
     const auto begin = at;
     const auto kind = kind_at(at);
     for (auto next = at; at < word.text.size() && kind_at(next) == kind;) at = next;
-    if (kind != Kind::space) out.push_back({word.text.substr(begin, at - begin), word.at_start && begin == 0});
+    if (kind != Kind::space)
+      out.push_back({word.text.substr(begin, at - begin), word.at_start && begin == 0});
   }
 }
 
@@ -168,7 +168,8 @@ void apply_step(const PreTokenizer::Metaspace& step, Word word, std::vector<Word
     out.push_back(std::move(word));
     return;
   }
-  cut(word, stretches(word.text, TextPattern(step.replacement).matches(word.text)), Behavior::merged_with_next, out);
+  cut(word, stretches(word.text, TextPattern(step.replacement).matches(word.text)),
+      Behavior::merged_with_next, out);
 }
 
 PreTokenizer::Metaspace metaspace_of(const Json& element, const std::string& where) {
@@ -207,7 +208,8 @@ void PreTokenizer::add(const Json& element, const std::string& where) {
                               bool_member(element, "invert", false, here)});
   } else if (type == "Digits") {
     const bool single = bool_member(element, "individual_digits", false, here);
-    steps_.emplace_back(Characters{CharacterClass::numeric, single ? Behavior::isolated : Behavior::contiguous});
+    steps_.emplace_back(
+        Characters{CharacterClass::numeric, single ? Behavior::isolated : Behavior::contiguous});
   } else if (type == "Punctuation") {
     const auto name = string_member(element, "behavior", here).value_or("Isolated");
     steps_.emplace_back(Characters{CharacterClass::punctuation, behavior_of(name, here)});
@@ -216,7 +218,8 @@ void PreTokenizer::add(const Json& element, const std::string& where) {
   } else if (type == "WhitespaceSplit") {
     steps_.emplace_back(Characters{CharacterClass::white_space, Behavior::removed});
   } else if (type == "CharDelimiterSplit" || type == "Delimiter") {
-    steps_.emplace_back(Split{TextPattern(require_letter(element, "delimiter", here)), Behavior::removed, false});
+    steps_.emplace_back(
+        Split{TextPattern(require_letter(element, "delimiter", here)), Behavior::removed, false});
   } else if (type == "BertPreTokenizer") {
     steps_.emplace_back(Characters{CharacterClass::white_space, Behavior::removed});
     steps_.emplace_back(Characters{CharacterClass::punctuation, Behavior::isolated});

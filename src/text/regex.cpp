@@ -44,18 +44,19 @@ struct Regex::Compiled {
 
 Regex::Regex(std::string_view pattern, const std::string& where) : where_(where) {
   const auto rewritten = pcre2_from_oniguruma(pattern, where);
-  const auto context = checked(
-      CompileContext(pcre2_compile_context_create(nullptr), &pcre2_compile_context_free));
+  const auto context =
+      checked(CompileContext(pcre2_compile_context_create(nullptr), &pcre2_compile_context_free));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int problem = 0;
   PCRE2_SIZE at = 0;
   auto compiled = std::make_shared<Compiled>();
   // Ruby's ^ and $ always stand at lines.
   compiled->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(),
-                                 PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &problem, &at,
-                                 context.get());
+                                 PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &problem,
+                                 &at, context.get());
   if (compiled->code == nullptr) {
-    throw_refused(where + ": the pattern " + in_quotes(pattern) + " cannot be used (" + message_of(problem) + ")");
+    throw_refused(where + ": the pattern " + in_quotes(pattern) + " cannot be used (" + message_of(problem) +
+                  ")");
   }
   // Where there is no JIT for this machine, matching is slower and the same.
   pcre2_jit_compile(compiled->code, PCRE2_JIT_COMPLETE);
@@ -65,8 +66,8 @@ Regex::Regex(std::string_view pattern, const std::string& where) : where_(where)
 std::vector<TextSpan> Regex::matches(std::string_view text) const {
   const auto context = checked(MatchContext(pcre2_match_context_create(nullptr), &pcre2_match_context_free));
   pcre2_set_match_limit(context.get(), kMatchLimit);
-  const auto data =
-      checked(MatchData(pcre2_match_data_create_from_pattern(compiled_->code, nullptr), &pcre2_match_data_free));
+  const auto data = checked(
+      MatchData(pcre2_match_data_create_from_pattern(compiled_->code, nullptr), &pcre2_match_data_free));
   JitStack stack(nullptr, &pcre2_jit_stack_free);
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
 
@@ -74,16 +75,18 @@ std::vector<TextSpan> Regex::matches(std::string_view text) const {
   std::size_t from = 0;
   std::size_t last_end = std::string_view::npos;
   while (from <= text.size()) {
-    int result = pcre2_match(compiled_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, data.get(), context.get());
+    int result = pcre2_match(compiled_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, data.get(),
+                             context.get());
     if (result == PCRE2_ERROR_JIT_STACKLIMIT && stack == nullptr) {
-      stack = checked(JitStack(pcre2_jit_stack_create(kJitStackStart, kJitStackLimit, nullptr), &pcre2_jit_stack_free));
+      stack = checked(
+          JitStack(pcre2_jit_stack_create(kJitStackStart, kJitStackLimit, nullptr), &pcre2_jit_stack_free));
       pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
       continue;
     }
     if (result == PCRE2_ERROR_NOMATCH) break;
     if (result < 0) {
-      throw_refused(where_ + ": the pattern gives up on a text of " + std::to_string(text.size()) + " bytes (" +
-                    message_of(result) + ")");
+      throw_refused(where_ + ": the pattern gives up on a text of " + std::to_string(text.size()) +
+                    " bytes (" + message_of(result) + ")");
     }
     const auto* span = pcre2_get_ovector_pointer(data.get());
     // \K inside a lookahead can set the start behind the end.
@@ -113,7 +116,8 @@ std::vector<TextSpan> TextPattern::matches(std::string_view text) const {
   const auto& literal = std::get<std::string>(pattern_);
   std::vector<TextSpan> found;
   if (literal.empty()) return found;
-  for (auto at = text.find(literal); at != std::string_view::npos; at = text.find(literal, at + literal.size()))
+  for (auto at = text.find(literal); at != std::string_view::npos;
+       at = text.find(literal, at + literal.size()))
     found.push_back({at, at + literal.size()});
   return found;
 }

@@ -1,6 +1,7 @@
 #pragma once
-// Patterns of a tokenizer.json, written for Oniguruma (Ruby's syntax), run by PCRE2. What the two read differently is
-// rewritten, and what cannot be is refused: a pattern that splits elsewhere gives other ids without a word.
+// Patterns of a tokenizer.json, written for Oniguruma (Ruby's syntax), run by PCRE2. What the two read
+// differently is rewritten, and what cannot be is refused: a pattern that splits elsewhere gives other ids
+// without a word.
 
 #include <cstddef>
 #include <memory>
@@ -30,8 +31,8 @@ class Regex {
   // Throws refused where the pattern is one that cannot be run as Oniguruma would; `where` names it.
   Regex(std::string_view pattern, const std::string& where);
 
-  // The matches in valid UTF-8, left to right, as Oniguruma's find_iter lists them. Throws refused where matching
-  // takes more steps than it may.
+  // The matches in valid UTF-8, left to right, as Oniguruma's find_iter lists them. Throws refused where
+  // matching takes more steps than it may.
   std::vector<TextSpan> matches(std::string_view text) const;
 
  private:

@@ -17,8 +17,8 @@ constexpr std::string_view kSpace = R"(\x{09}-\x{0D}\x{85}\p{Z})";
 constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 constexpr std::string_view kHex = "0-9A-Fa-f";
 
-// General categories mean the same in both. Any other name of a property is taken for a script, which PCRE2 would
-// else read as a set of script extensions.
+// General categories mean the same in both. Any other name of a property is taken for a script, which PCRE2
+// would else read as a set of script extensions.
 constexpr std::array<std::string_view, 39> kCategories = {
     "Any", "C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "LC", "L&", "Ll", "Lm", "Lo",
     "Lt",  "Lu", "M",  "Mc", "Me", "Mn", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd",
@@ -123,7 +123,8 @@ class Rewriter {
       default:
         break;
     }
-    const bool letter = (kind >= 'a' && kind <= 'z') || (kind >= 'A' && kind <= 'Z') || (kind >= '0' && kind <= '9');
+    const bool letter =
+        (kind >= 'a' && kind <= 'z') || (kind >= 'A' && kind <= 'Z') || (kind >= '0' && kind <= '9');
     if (letter) refuse(std::string("the escape \\") + kind);
     // A character of several bytes needs no escape, and PCRE2 refuses none.
     out_ += '\\';
@@ -205,7 +206,8 @@ class Rewriter {
 
   void repeat() {
     const auto close = pattern_.find('}', at_);
-    const auto inner = close == std::string_view::npos ? std::string_view() : pattern_.substr(at_ + 1, close - at_ - 1);
+    const auto inner =
+        close == std::string_view::npos ? std::string_view() : pattern_.substr(at_ + 1, close - at_ - 1);
     const bool counted =
         !inner.empty() && inner != "," && inner.find_first_not_of("0123456789,") == std::string_view::npos;
     if (!counted) {

@@ -21,8 +21,8 @@ bool before(const Candidate& a, const Candidate& b) {
 }
 
 [[noreturn]] void broken_row(std::size_t index, float value) {
-  throw_internal("the logits of a step are broken (" + std::to_string(value) + " at id " + std::to_string(index) +
-                 "): the weights or a kernel are at fault");
+  throw_internal("the logits of a step are broken (" + std::to_string(value) + " at id " +
+                 std::to_string(index) + "): the weights or a kernel are at fault");
 }
 
 void fill_candidates(std::span<const float> logits, SamplingScratch& scratch) {
@@ -147,8 +147,9 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::a
   for (int round = 0; round < 10; ++round) {
     const auto first = std::uint64_t{0xD2511F53U} * counter[0];
     const auto second = std::uint64_t{0xCD9E8D57U} * counter[2];
-    counter = {static_cast<std::uint32_t>(second >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(second),
-               static_cast<std::uint32_t>(first >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(first)};
+    counter = {
+        static_cast<std::uint32_t>(second >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(second),
+        static_cast<std::uint32_t>(first >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(first)};
     key[0] += 0x9E3779B9U;
     key[1] += 0xBB67AE85U;
   }
@@ -190,7 +191,8 @@ float token_logprob(std::span<const float> logits, std::int32_t id) {
   return logprob_of(logits[static_cast<std::size_t>(id)], highest, log_sum(logits, highest));
 }
 
-std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, std::int32_t count, SamplingScratch& scratch) {
+std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, std::int32_t count,
+                                       SamplingScratch& scratch) {
   const auto highest = highest_of(logits);
   const auto sum = log_sum(logits, highest);
   fill_candidates(logits, scratch);
@@ -206,7 +208,8 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, std::int32
 }
 
 SampledToken sample_token(std::span<const float> logits, const SamplingParams& params,
-                          std::span<const std::int32_t> history, const SampleKey& key, SamplingScratch& scratch) {
+                          std::span<const std::int32_t> history, const SampleKey& key,
+                          SamplingScratch& scratch) {
   SampledToken sampled;
   const auto adjusted = penalized(logits, params, history, scratch);
   sampled.id = params.temperature == 0 ? greedy_token(adjusted) : draw(adjusted, params, key, scratch);

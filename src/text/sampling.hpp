@@ -1,6 +1,7 @@
 #pragma once
-// Choosing the next token from a row of logits. Pure: the same logits, parameters, history and key give the same
-// token on every machine, in any grouping of requests. Exponentials and logarithms are our own (exact_math.hpp).
+// Choosing the next token from a row of logits. Pure: the same logits, parameters, history and key give the
+// same token on every machine, in any grouping of requests. Exponentials and logarithms are our own
+// (exact_math.hpp).
 
 #include <cstdint>
 #include <span>
@@ -11,12 +12,13 @@
 namespace diffuse {
 
 struct SamplingParams {
-  double temperature = 0;         // 0: greedy; the highest logit, the lowest id among equals
-  std::int64_t top_k = 0;         // 0: off
-  double top_p = 1;               // 1: off
-  double min_p = 0;               // 0: off; tokens less likely than min_p x the likeliest are left out
-  double repetition_penalty = 1;  // 1: off; divides positive and multiplies negative logits of the history's ids
-  std::int32_t logprobs = -1;     // -1: none; 0: the chosen token's; k: also those of the k likeliest
+  double temperature = 0;  // 0: greedy; the highest logit, the lowest id among equals
+  std::int64_t top_k = 0;  // 0: off
+  double top_p = 1;        // 1: off
+  double min_p = 0;        // 0: off; tokens less likely than min_p x the likeliest are left out
+  double repetition_penalty =
+      1;                       // 1: off; divides positive and multiplies negative logits of the history's ids
+  std::int32_t logprobs = -1;  // -1: none; 0: the chosen token's; k: also those of the k likeliest
 };
 
 // What the random number depends on, and nothing else does.
@@ -34,8 +36,9 @@ struct TokenLogprob {
 
 struct SampledToken {
   std::int32_t id = -1;
-  float logprob = 0;              // where asked for; of the model's own distribution (no temperature, no penalty)
-  std::vector<TokenLogprob> top;  // the k likeliest of the same distribution, likeliest first, lowest id first
+  float logprob = 0;  // where asked for; of the model's own distribution (no temperature, no penalty)
+  std::vector<TokenLogprob>
+      top;  // the k likeliest of the same distribution, likeliest first, lowest id first
 };
 
 // Buffers that grow once and are used again; holds no state that a result depends on. One a thread.
@@ -49,15 +52,18 @@ struct SamplingScratch {
 // The arg-max: one pass. Throws internal where a logit is NaN or +infinity, or all are -infinity.
 std::int32_t greedy_token(std::span<const float> logits);
 
-// Chooses a token. `history` holds the prompt's and the generated ids (read only with a repetition penalty; ids
-// outside the row are ignored). Order of the steps: penalty, temperature, top_k, top_p, min_p. Parameters must be
-// in range (parse_generate sees to that). Throws internal as above: a broken row never becomes a token.
+// Chooses a token. `history` holds the prompt's and the generated ids (read only with a repetition penalty;
+// ids outside the row are ignored). Order of the steps: penalty, temperature, top_k, top_p, min_p. Parameters
+// must be in range (parse_generate sees to that). Throws internal as above: a broken row never becomes a
+// token.
 SampledToken sample_token(std::span<const float> logits, const SamplingParams& params,
-                          std::span<const std::int32_t> history, const SampleKey& key, SamplingScratch& scratch);
+                          std::span<const std::int32_t> history, const SampleKey& key,
+                          SamplingScratch& scratch);
 
 // Log-probability of one id under softmax(logits), and of the `count` likeliest.
 float token_logprob(std::span<const float> logits, std::int32_t id);
-std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, std::int32_t count, SamplingScratch& scratch);
+std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, std::int32_t count,
+                                       SamplingScratch& scratch);
 
 // Uniform in [0, 1) with 53 bits: Philox4x32-10, counter (position, sample, request), key = seed.
 double uniform_of(const SampleKey& key);

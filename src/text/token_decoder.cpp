@@ -48,8 +48,10 @@ void TokenDecoder::add(const Json& element, const std::string& where) {
     for (const auto& inner : require_array(element, "decoders", here)) add(inner, where);
     return;
   }
-  const bool wants_whole = type == "ByteLevel" || type == "ByteFallback" || type == "Replace" || type == "BPEDecoder";
-  if (wants_whole && pieces_) throw_refused(here + " behind ByteLevel or Fuse cannot be streamed by this build");
+  const bool wants_whole =
+      type == "ByteLevel" || type == "ByteFallback" || type == "Replace" || type == "BPEDecoder";
+  if (wants_whole && pieces_)
+    throw_refused(here + " behind ByteLevel or Fuse cannot be streamed by this build");
   if (type == "ByteLevel") {
     steps_.emplace_back(Bytes{});
   } else if (type == "ByteFallback") {
@@ -57,7 +59,8 @@ void TokenDecoder::add(const Json& element, const std::string& where) {
   } else if (type == "Fuse") {
     steps_.emplace_back(Fuse{});
   } else if (type == "Replace") {
-    steps_.emplace_back(Replace{TextPattern::from_json(element, here), require_string(element, "content", here)});
+    steps_.emplace_back(
+        Replace{TextPattern::from_json(element, here), require_string(element, "content", here)});
   } else if (type == "Strip") {
     steps_.emplace_back(Strip{require_letter(element, "content", here), require_count(element, "start", here),
                               require_count(element, "stop", here)});

@@ -1,5 +1,6 @@
 #pragma once
-// The `decoder` of a tokenizer.json: token strings -> text. It runs as a stream; a whole text is a stream that ended.
+// The `decoder` of a tokenizer.json: token strings -> text. It runs as a stream; a whole text is a stream
+// that ended.
 
 #include <cstddef>
 #include <string>
@@ -58,8 +59,8 @@ class TokenDecoder {
       bool at_head = false;      // only such letters have come of the token so far
       std::size_t tokens = 0;    // begun so far
     };
-    // A token comes whole or in pieces; `begins` marks the first. feed() hands a piece to a step, close() tells it
-    // that nothing follows; both hand on to the next step, and behind the last is the text.
+    // A token comes whole or in pieces; `begins` marks the first. feed() hands a piece to a step, close()
+    // tells it that nothing follows; both hand on to the next step, and behind the last is the text.
     void feed(std::size_t step, std::string_view piece, bool begins);
     void close(std::size_t step);
     void feed(const Bytes&, std::size_t step, std::string_view piece, bool begins);

@@ -71,9 +71,9 @@ struct Tokenizer::State {
   Model model;
   PostProcessor post_processor;
   TokenDecoder decoder;
-  TokenFinder raw_finder;         // tokens looked for in the text as it is
-  TokenFinder normalized_finder;  // and in the normalized text
-  std::vector<std::string> texts;   // of each id as the decoder reads it; see `known`
+  TokenFinder raw_finder;          // tokens looked for in the text as it is
+  TokenFinder normalized_finder;   // and in the normalized text
+  std::vector<std::string> texts;  // of each id as the decoder reads it; see `known`
   std::vector<bool> known;
   std::vector<bool> special;
   Vocabulary added_ids;
@@ -121,7 +121,8 @@ void Tokenizer::State::add(const AddedToken& token, const std::string& where) {
 void Tokenizer::State::read_config(const Json& config, std::map<std::int32_t, AddedToken>& tokens,
                                    const std::string& where) {
   const auto listed = member_or_null(config, "added_tokens_decoder");
-  if (!listed.is_null() && !listed.is_object()) throw_bad_data(where + ": 'added_tokens_decoder' must be an object");
+  if (!listed.is_null() && !listed.is_object())
+    throw_bad_data(where + ": 'added_tokens_decoder' must be an object");
   for (const auto& [key, element] : listed.items()) {
     const auto here = where + ": added token " + in_quotes(key);
     if (key.empty() || key.size() > 8 || key.find_first_not_of("0123456789") != std::string::npos)
@@ -131,7 +132,8 @@ void Tokenizer::State::read_config(const Json& config, std::map<std::int32_t, Ad
     if (token.content.empty()) continue;
     const auto known_id = id_of(token.content);
     if (known_id && *known_id != id)
-      throw_bad_data(here + " is " + in_quotes(token.content) + ", which tokenizer.json gives the id " + std::to_string(*known_id));
+      throw_bad_data(here + " is " + in_quotes(token.content) + ", which tokenizer.json gives the id " +
+                     std::to_string(*known_id));
     if (!known_id && has(id)) throw_bad_data(here + " is another token in tokenizer.json");
     added_ids.insert_or_assign(token.content, id);
     name_id(id, token.content);
@@ -161,7 +163,8 @@ void Tokenizer::State::read_config(const Json& config, std::map<std::int32_t, Ad
   for (const auto* name : {"additional_special_tokens", "extra_special_tokens"}) {
     const auto& list = member_or_null(config, name);
     const auto here = where + ": '" + name + "'";
-    if (!list.is_null() && !list.is_array() && !list.is_object()) throw_bad_data(here + " must be a list or an object");
+    if (!list.is_null() && !list.is_array() && !list.is_object())
+      throw_bad_data(here + " must be a list or an object");
     for (const auto& [key, value] : list.items()) {
       const auto text = token_text(value, here);
       if (!text) continue;
@@ -171,7 +174,8 @@ void Tokenizer::State::read_config(const Json& config, std::map<std::int32_t, Ad
   }
 }
 
-void Tokenizer::State::read_post_processor(const Json& element, const Json& config, const std::string& where) {
+void Tokenizer::State::read_post_processor(const Json& element, const Json& config,
+                                           const std::string& where) {
   post_processor = PostProcessor::from_json(element, where + ": post_processor");
   // transformers builds its own where the config says anything of bos and eos, or tokenizer.json nothing.
   const bool own = config.contains("add_bos_token") || config.contains("add_eos_token");
@@ -182,7 +186,9 @@ void Tokenizer::State::read_post_processor(const Json& element, const Json& conf
   }
   for (const auto* side : {&post_processor.before, &post_processor.behind}) {
     for (const auto id : *side)
-      if (!has(id)) throw_bad_data(where + ": the post_processor adds the id " + std::to_string(id) + ", which no token has");
+      if (!has(id))
+        throw_bad_data(where + ": the post_processor adds the id " + std::to_string(id) +
+                       ", which no token has");
   }
 }
 
@@ -212,9 +218,10 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
 
 Tokenizer Tokenizer::from_json(const Json& tokenizer, const Json& config, const std::string& what) {
   if (!tokenizer.is_object()) throw_bad_data(what + " is not an object");
-  if (!config.is_null() && !config.is_object()) throw_bad_data(what + ": tokenizer_config.json is not an object");
-  static const Json kNoConfig = Json::object();
-  const auto& settings = config.is_null() ? kNoConfig : config;
+  if (!config.is_null() && !config.is_object())
+    throw_bad_data(what + ": tokenizer_config.json is not an object");
+  static const Json no_config = Json::object();
+  const auto& settings = config.is_null() ? no_config : config;
 
   const auto element = [&](const char* key) -> const Json& { return member_or_null(tokenizer, key); };
   auto state = std::make_shared<State>(State{
@@ -247,9 +254,11 @@ Tokenizer Tokenizer::from_json(const Json& tokenizer, const Json& config, const 
     if (token.content.empty()) continue;
     const auto known_id = state->id_of(token.content);
     if (known_id && *known_id != id)
-      throw_bad_data(where + " gives " + in_quotes(token.content) + " the id " + std::to_string(id) + ", but it has " + std::to_string(*known_id));
+      throw_bad_data(where + " gives " + in_quotes(token.content) + " the id " + std::to_string(id) +
+                     ", but it has " + std::to_string(*known_id));
     if (!known_id && state->has(id))
-      throw_bad_data(where + " gives " + in_quotes(token.content) + " the id " + std::to_string(id) + ", which another token has");
+      throw_bad_data(where + " gives " + in_quotes(token.content) + " the id " + std::to_string(id) +
+                     ", which another token has");
     state->added_ids.insert_or_assign(token.content, id);
     state->name_id(id, token.content);
     tokens.insert_or_assign(id, std::move(token));

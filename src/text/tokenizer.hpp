@@ -1,8 +1,10 @@
 #pragma once
-// Text <-> token ids, as Hugging Face's `tokenizers` does it from a tokenizer.json (byte-level BPE and its kin).
+// Text <-> token ids, as Hugging Face's `tokenizers` does it from a tokenizer.json (byte-level BPE and its
+// kin).
 //
-// A Tokenizer is cheap to copy (copies share one immutable description) and may be used by many threads at once.
-// An element whose type this build does not know refuses the folder and is named: ids are right or there are none.
+// A Tokenizer is cheap to copy (copies share one immutable description) and may be used by many threads at
+// once. An element whose type this build does not know refuses the folder and is named: ids are right or
+// there are none.
 
 #include <cstdint>
 #include <filesystem>
@@ -24,15 +26,16 @@ class Tokenizer {
   static bool present(const std::filesystem::path& folder);
 
   // Reads tokenizer.json, and tokenizer_config.json where there is one (special tokens, add_bos_token).
-  // Throws missing input without tokenizer.json, bad data where a file contradicts itself, refused where it asks
-  // for an element that is not known.
+  // Throws missing input without tokenizer.json, bad data where a file contradicts itself, refused where it
+  // asks for an element that is not known.
   static Tokenizer load(const std::filesystem::path& folder);
 
   // The same from parsed files; `config` may be null. `what` names the tokenizer in errors.
   static Tokenizer from_json(const Json& tokenizer, const Json& config, const std::string& what);
 
-  // The ids of a text. Invalid UTF-8 is repaired first (see utf8.hpp). `add_special` lets the post-processor add
-  // its tokens (bos); a templated chat has them already and is encoded without. Tokens written out in the text
+  // The ids of a text. Invalid UTF-8 is repaired first (see utf8.hpp). `add_special` lets the post-processor
+  // add its tokens (bos); a templated chat has them already and is encoded without. Tokens written out in the
+  // text
   // ("<|im_end|>") become their ids either way, as in Hugging Face's library. Throws refused where a split
   // pattern exceeds its matching limits on this text.
   std::vector<std::int32_t> encode(std::string_view text, bool add_special) const;
@@ -62,8 +65,8 @@ class Tokenizer {
   std::shared_ptr<const State> state_;
 };
 
-// Decodes ids as they come. The pieces that push() and finish() return, put together, are what decode() says of
-// all the ids: a character is never cut, and bytes that never become one are U+FFFD.
+// Decodes ids as they come. The pieces that push() and finish() return, put together, are what decode() says
+// of all the ids: a character is never cut, and bytes that never become one are U+FFFD.
 class StreamDecoder {
  public:
   StreamDecoder(const Tokenizer& tokenizer, bool skip_special);

@@ -63,7 +63,7 @@ struct LoopbackNetwork::State {
         taken(static_cast<std::size_t>(ranks), false) {}
 
   Line& line(int from, int to, Channel channel) {
-    return lines[static_cast<std::size_t>((from * size + to) * kChannels + static_cast<int>(channel))];
+    return lines[static_cast<std::size_t>(from * size + to) * kChannels + static_cast<std::size_t>(channel)];
   }
 
   // Completes what is due on a line. The mutex is held.

@@ -57,9 +57,9 @@ class UsageTest(CommandLineTest):
     def test_values_that_only_the_command_can_judge(self):
         self.pack("job.h5", ["Once"], max_new_tokens=1)
         for flags, fragment in [
-            (["--kv-memory", "5X"], "--kv-memory '5X'"),
-            (["--kv-memory", "-1"], "--kv-memory '-1'"),
-            (["--kv-memory", "99999999999T"], "--kv-memory '99999999999T'"),
+            (["--kv-memory", "5X"], ["--kv-memory", "'5X'"]),
+            (["--kv-memory", "-1"], ["--kv-memory", "'-1'"]),
+            (["--kv-memory", "99999999999T"], ["--kv-memory", "'99999999999T'"]),
             (["--simd", "mmx"], "--simd mmx"),
             (["--slices", "0-9"], "--slices '0-9'"),
             (["--max-time", "-1"], "--max-time"),
@@ -119,12 +119,12 @@ class InputTest(CommandLineTest):
 class RanksTest(CommandLineTest):
     def test_what_all_ranks_meet_is_said_once(self):
         self.pack("job.h5", ["Once"], max_new_tokens=1)
-        self.write("t5/config.json", {"architectures": ["T5EncoderModel"], "model_type": "t5", "num_layers": 2})
         for code, fragment, arguments in [
             (2, "--output is required", ["run", "job.h5"]),
             (2, "--slices '0-9'", ["run", "job.h5", "-o", "o.h5", "--slices", "0-9"]),
             (66, "nowhere", ["run", "nowhere", "-o", "o.h5"]),
             (66, "gone", ["run", "job.h5", "-o", "o.h5", "--model", "gone"]),
+            (2, "--ranks 4", ["verify", "job.h5", "-o", "report", "--ranks", "4"]),
         ]:
             with self.subTest(arguments=arguments):
                 self.fails(code, fragment, *arguments, ranks=3)

@@ -75,7 +75,7 @@ TEST(merge, contradictions_are_refused) {
   EXPECT_THAT(error_of(ExitCode::bad_data, [&] { merge(answers); }),
               AllOf(HasSubstr("'0'"), HasSubstr("'a'"), HasSubstr("'b'")));
   for (const auto key :
-       {provenance_key::config, provenance_key::tensors, provenance_key::compute, provenance_key::simd}) {
+       {provenance_key::kConfig, provenance_key::kTensors, provenance_key::kCompute, provenance_key::kSimd}) {
     std::vector<Part> models = {part("a", "1", {}), part("b", "2", {})};
     models[0].result.provenance[std::string(key)] = "one";
     models[1].result.provenance[std::string(key)] = "two";

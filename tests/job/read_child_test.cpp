@@ -80,11 +80,15 @@ TEST(run_self, keeps_mpi_and_open_files_away_from_the_child) {
 }
 
 TEST(run_self, works_where_the_standard_descriptors_are_closed) {
-  const int saved = dup(0);
+  const int saved_input = dup(0);
+  const int saved_output = dup(1);
   close(0);
+  close(1);  // the pipe's ends become 0 and 1
   const auto answer = run_self({"__test-child", "say"}, seconds(20), 100);
-  dup2(saved, 0);
-  close(saved);
+  dup2(saved_input, 0);
+  dup2(saved_output, 1);
+  close(saved_input);
+  close(saved_output);
   EXPECT_EQ(answer.bytes, "hello");
 }
 

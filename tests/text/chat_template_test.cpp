@@ -10,7 +10,9 @@
 namespace diffuse {
 namespace {
 
-OrderedJson json(const std::string& text) { return parse_ordered_json(text, "test"); }
+OrderedJson json(const std::string& text) {
+  return parse_ordered_json(text, "test");
+}
 
 ChatOptions without_prompt() {
   ChatOptions options;
@@ -20,7 +22,8 @@ ChatOptions without_prompt() {
 
 constexpr const char* kTextTemplate = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
 constexpr const char* kPartsTemplate =
-    "{% for m in messages %}<{{ m.role }}>{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% elif p.type == 'image' %}[IMG]{% endif %}{% endfor %}{% endfor %}";
+    "{% for m in messages %}<{{ m.role }}>{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% "
+    "elif p.type == 'image' %}[IMG]{% endif %}{% endfor %}{% endfor %}";
 
 class ChatFixture : public testing::TestWithParam<std::string> {};
 
@@ -46,44 +49,65 @@ INSTANTIATE_TEST_SUITE_P(Models, ChatFixture, testing::Values("qwen", "smollm2",
 
 TEST(Content, PartsAreJoinedForATemplateThatWantsText) {
   const ChatTemplate chat(kTextTemplate, "test");
-  const auto messages = json(R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])");
+  const auto messages = json(
+      R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])");
   EXPECT_EQ(chat.render(messages, without_prompt()), "<user>a\nb");
 }
 
 TEST(Content, AStringIsNoEmptyTurnInATemplateThatWantsParts) {
   const ChatTemplate chat(kPartsTemplate, "test");
   EXPECT_EQ(chat.render(json(R"([{"role": "user", "content": "hello"}])"), without_prompt()), "<user>hello");
-  EXPECT_EQ(chat.render(json(R"([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what?"}]}])"), without_prompt()),
-            "<user>[IMG]what?");
+  EXPECT_EQ(
+      chat.render(
+          json(R"([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what?"}]}])"),
+          without_prompt()),
+      "<user>[IMG]what?");
 }
 
 TEST(Content, APictureIsRefusedByATemplateOfText) {
   const ChatTemplate chat(kTextTemplate, "test");
-  const auto messages = json(R"([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "b"}]}])");
+  const auto messages =
+      json(R"([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "b"}]}])");
   const auto message = error_of(ExitCode::bad_data, [&] { chat.render(messages, without_prompt()); });
   EXPECT_NE(message.find("no place"), std::string::npos);
 }
 
 TEST(Content, ATemplateThatTakesBothGetsWhatIsThere) {
-  const ChatTemplate chat("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}({{ p.text }}){% endfor %}{% endif %}{% endfor %}", "test");
-  EXPECT_EQ(chat.render(json(R"([{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "b"}]}])"), without_prompt()), "a(b)");
+  const ChatTemplate chat(
+      "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content "
+      "%}({{ p.text }}){% endfor %}{% endif %}{% endfor %}",
+      "test");
+  EXPECT_EQ(
+      chat.render(
+          json(
+              R"([{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "b"}]}])"),
+          without_prompt()),
+      "a(b)");
 }
 
 TEST(Messages, NullsAreNotThereAndReasoningHasItsNames) {
-  const ChatTemplate chat("{% for m in messages %}{{ m.content is defined }}{{ m.reasoning_content }}{{ m.thinking }}{% endfor %}", "test");
-  EXPECT_EQ(chat.render(json(R"([{"role": "user", "content": null, "reasoning": "r"}])"), without_prompt()), "Falserr");
+  const ChatTemplate chat(
+      "{% for m in messages %}{{ m.content is defined }}{{ m.reasoning_content }}{{ m.thinking }}{% endfor "
+      "%}",
+      "test");
+  EXPECT_EQ(chat.render(json(R"([{"role": "user", "content": null, "reasoning": "r"}])"), without_prompt()),
+            "Falserr");
 }
 
 TEST(Messages, OfAnotherShapeAreRefused) {
   const ChatTemplate chat(kTextTemplate, "test");
-  for (const auto* text : {"[]", "{}", "3", "[3]", "[{}]", R"([{"role": 1, "content": "x"}])", R"([{"content": "x"}])"})
+  for (const auto* text :
+       {"[]", "{}", "3", "[3]", "[{}]", R"([{"role": 1, "content": "x"}])", R"([{"content": "x"}])"})
     error_of(ExitCode::bad_data, [&] { chat.render(json(text), without_prompt()); });
   error_of(ExitCode::bad_data, [] { json("[1"); });
   error_of(ExitCode::bad_data, [] { json(std::string(100, '[')); });
 }
 
 TEST(Templates, SeeSpecialTokensToolsAndVariables) {
-  const ChatTemplate chat("{{ bos_token }}{{ tools is none }}{{ thinking }}{{ pad_token is defined }}{{ messages | length }}{{ add_generation_prompt }}", "test");
+  const ChatTemplate chat(
+      "{{ bos_token }}{{ tools is none }}{{ thinking }}{{ pad_token is defined }}{{ messages | length }}{{ "
+      "add_generation_prompt }}",
+      "test");
   ChatOptions options;
   options.special_tokens = {{"bos_token", "<s>"}};
   options.variables["thinking"] = false;
@@ -94,14 +118,18 @@ TEST(Templates, AreFoundWhereFoldersKeepThem) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "diffuse_chat_template_test";
   std::filesystem::create_directories(folder);
   std::filesystem::remove(folder / "chat_template.jinja");
-  const auto write = [&](const std::string& name, const std::string& text) { std::ofstream(folder / name) << text; };
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder / name) << text;
+  };
   const auto messages = json(R"([{"role": "user", "content": "x"}])");
   write("tokenizer_config.json", "{}");
   EXPECT_FALSE(ChatTemplate::find(folder));
   EXPECT_FALSE(ChatTemplate::find(folder / "nowhere"));
   write("tokenizer_config.json", R"({"chat_template": "one"})");
   EXPECT_EQ(ChatTemplate::find(folder)->render(messages, {}), "one");
-  write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "two"}, {"name": "default", "template": "three"}]})");
+  write(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "tool_use", "template": "two"}, {"name": "default", "template": "three"}]})");
   EXPECT_EQ(ChatTemplate::find(folder)->render(messages, {}), "three");
   EXPECT_EQ(ChatTemplate::find(folder, "tool_use")->render(messages, {}), "two");
   error_of(ExitCode::bad_data, [&] { ChatTemplate::find(folder, "other"); });

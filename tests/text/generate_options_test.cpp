@@ -25,10 +25,24 @@ TEST(Generate, HasDefaults) {
 }
 
 TEST(Generate, ReadsEveryName) {
-  const Json object = {{"max_new_tokens", 7}, {"temperature", 0.5}, {"top_k", 40}, {"top_p", 0.9}, {"min_p", 0.05},
-                       {"repetition_penalty", 1.1}, {"seed", 18446744073709551615ULL}, {"stop", {"a", "b"}}, {"ignore_eos", true},
-                       {"n", 3}, {"logprobs", 5}, {"num_beams", 4}, {"num_inference_steps", 20}, {"guidance_scale", 3.5},
-                       {"height", 64}, {"width", 32}, {"num_frames", 9}, {"num_videos_per_prompt", 2}};
+  const Json object = {{"max_new_tokens", 7},
+                       {"temperature", 0.5},
+                       {"top_k", 40},
+                       {"top_p", 0.9},
+                       {"min_p", 0.05},
+                       {"repetition_penalty", 1.1},
+                       {"seed", 18446744073709551615ULL},
+                       {"stop", {"a", "b"}},
+                       {"ignore_eos", true},
+                       {"n", 3},
+                       {"logprobs", 5},
+                       {"num_beams", 4},
+                       {"num_inference_steps", 20},
+                       {"guidance_scale", 3.5},
+                       {"height", 64},
+                       {"width", 32},
+                       {"num_frames", 9},
+                       {"num_videos_per_prompt", 2}};
   const auto options = parse_generate(object, "generate");
   EXPECT_EQ(options.max_new_tokens, 7);
   EXPECT_EQ(options.sampling.temperature, 0.5);
@@ -54,7 +68,8 @@ TEST(Generate, ReadsEveryName) {
 
 TEST(Generate, MergesARequestOverTheJob) {
   const auto job = parse_generate({{"max_new_tokens", 7}, {"temperature", 0.5}, {"stop", {"a"}}}, "generate");
-  const auto request = parse_generate({{"temperature", 1}, {"stop", Json::array()}, {"max_new_tokens", nullptr}}, "request", job);
+  const auto request = parse_generate(
+      {{"temperature", 1}, {"stop", Json::array()}, {"max_new_tokens", nullptr}}, "request", job);
   EXPECT_EQ(request.max_new_tokens, 7);
   EXPECT_EQ(request.sampling.temperature, 1);
   EXPECT_TRUE(request.stop.empty());
@@ -70,12 +85,32 @@ TEST(Generate, NamesTheNearestKnownKey) {
 }
 
 TEST(Generate, RejectsWrongTypesAndRanges) {
-  for (const auto& object : std::vector<Json>{
-           {{"max_new_tokens", 0}}, {{"max_new_tokens", 1.5}}, {{"max_new_tokens", "7"}}, {{"max_new_tokens", 1ULL << 63}},
-           {{"temperature", -1}}, {{"temperature", "warm"}}, {{"temperature", 1e-9}}, {{"temperature", true}}, {{"top_k", -2}},
-           {{"top_p", 0}}, {{"top_p", 1.01}}, {{"min_p", -0.1}}, {{"repetition_penalty", 0}}, {{"seed", -1}}, {{"seed", 1.0}},
-           {{"stop", ""}}, {{"stop", {1}}}, {{"stop", {{"a", "b"}}}}, {{"stop", std::vector<std::string>(65, "x")}},
-           {{"ignore_eos", 1}}, {{"n", 0}}, {{"logprobs", true}}, {{"logprobs", 101}}, {{"num_beams", 0}}, {{"height", 0}}, {{"guidance_scale", "x"}}})
+  for (const auto& object : std::vector<Json>{{{"max_new_tokens", 0}},
+                                              {{"max_new_tokens", 1.5}},
+                                              {{"max_new_tokens", "7"}},
+                                              {{"max_new_tokens", 1ULL << 63}},
+                                              {{"temperature", -1}},
+                                              {{"temperature", "warm"}},
+                                              {{"temperature", 1e-9}},
+                                              {{"temperature", true}},
+                                              {{"top_k", -2}},
+                                              {{"top_p", 0}},
+                                              {{"top_p", 1.01}},
+                                              {{"min_p", -0.1}},
+                                              {{"repetition_penalty", 0}},
+                                              {{"seed", -1}},
+                                              {{"seed", 1.0}},
+                                              {{"stop", ""}},
+                                              {{"stop", {1}}},
+                                              {{"stop", {{"a", "b"}}}},
+                                              {{"stop", std::vector<std::string>(65, "x")}},
+                                              {{"ignore_eos", 1}},
+                                              {{"n", 0}},
+                                              {{"logprobs", true}},
+                                              {{"logprobs", 101}},
+                                              {{"num_beams", 0}},
+                                              {{"height", 0}},
+                                              {{"guidance_scale", "x"}}})
     rejected(object);
   rejected(Json::array());
 }
@@ -88,13 +123,19 @@ TEST(Generate, BeamsAreKnownAndCannotRunYet) {
 }
 
 TEST(GenerationConfig, TakesIdsAndNothingElse) {
-  const auto config = parse_generation_config({{"eos_token_id", {7, 3, 7}}, {"bos_token_id", 1}, {"do_sample", true}, {"temperature", 0.7}}, "config");
+  const auto config = parse_generation_config(
+      {{"eos_token_id", {7, 3, 7}}, {"bos_token_id", 1}, {"do_sample", true}, {"temperature", 0.7}},
+      "config");
   EXPECT_EQ(config.eos_ids, (std::vector<std::int32_t>{3, 7}));
   EXPECT_EQ(config.bos_id, 1);
   EXPECT_FALSE(config.pad_id);
   EXPECT_EQ(parse_generation_config({{"eos_token_id", 2}}, "config").eos_ids, (std::vector<std::int32_t>{2}));
   EXPECT_TRUE(parse_generation_config({{"eos_token_id", nullptr}}, "config").eos_ids.empty());
-  for (const auto& object : std::vector<Json>{{{"eos_token_id", -1}}, {{"eos_token_id", "x"}}, {{"eos_token_id", {1, "x"}}}, {{"bos_token_id", 1.5}}, Json::array()})
+  for (const auto& object : std::vector<Json>{{{"eos_token_id", -1}},
+                                              {{"eos_token_id", "x"}},
+                                              {{"eos_token_id", {1, "x"}}},
+                                              {{"bos_token_id", 1.5}},
+                                              Json::array()})
     error_of(ExitCode::bad_data, [&] { parse_generation_config(object, "config"); });
 }
 

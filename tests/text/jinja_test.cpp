@@ -8,11 +8,13 @@
 namespace diffuse {
 namespace {
 
-std::string rendered(const std::string& source, const std::string& context = "{}", const ChatOptions& options = {}) {
+std::string rendered(const std::string& source, const std::string& context = "{}",
+                     const ChatOptions& options = {}) {
   return ChatTemplate(source, "test").render_raw(parse_ordered_json(context, "context"), options);
 }
 
-std::string bad(const std::string& source, const std::string& context = "{}", const ChatOptions& options = {}) {
+std::string bad(const std::string& source, const std::string& context = "{}",
+                const ChatOptions& options = {}) {
   return error_of(ExitCode::bad_data, [&] { rendered(source, context, options); });
 }
 
@@ -55,7 +57,8 @@ TEST(Jinja, RecursesWhereALoopSaysSo) {
 }
 
 TEST(Jinja, KeepsTheOrderOfKeys) {
-  EXPECT_EQ(rendered("{{ d | tojson }}", R"({"d": {"z": 1, "a": {"y": 2, "b": 3}}})"), R"({"z": 1, "a": {"y": 2, "b": 3}})");
+  EXPECT_EQ(rendered("{{ d | tojson }}", R"({"d": {"z": 1, "a": {"y": 2, "b": 3}}})"),
+            R"({"z": 1, "a": {"y": 2, "b": 3}})");
 }
 
 TEST(Jinja, NamesTheLineOfAnError) {
@@ -65,19 +68,45 @@ TEST(Jinja, NamesTheLineOfAnError) {
 }
 
 TEST(Jinja, RefusesWhatItDoesNotHaveByName) {
-  for (const auto& [source, name] : std::vector<std::pair<std::string, std::string>>{
-           {"{{ 'a' | urlize }}", "urlize"}, {"{{ 1 is strange }}", "strange"}, {"{% include 'x' %}", "include"},
-           {"{% do x %}", "do"}, {"{{ cycler(1) }}", "cycler"}, {"{{ '{:>5}'.format(1) }}", ":>5"}}) {
-    EXPECT_NE(error_of(ExitCode::refused, [&, s = source] { rendered(s); }).find(name), std::string::npos) << source;
+  for (const auto& [source, name] :
+       std::vector<std::pair<std::string, std::string>>{{"{{ 'a' | urlize }}", "urlize"},
+                                                        {"{{ 1 is strange }}", "strange"},
+                                                        {"{% include 'x' %}", "include"},
+                                                        {"{% do x %}", "do"},
+                                                        {"{{ cycler(1) }}", "cycler"},
+                                                        {"{{ '{:>5}'.format(1) }}", ":>5"}}) {
+    EXPECT_NE(error_of(ExitCode::refused, [&, s = source] { rendered(s); }).find(name), std::string::npos)
+        << source;
   }
   EXPECT_EQ(rendered("{% if false %}{{ 1 | urlize }}{% endif %}ok"), "ok");
 }
 
 TEST(Jinja, SyntaxErrorsAreOneLine) {
-  for (const auto* source : {"{{", "{% if x %}", "{{ 1 + }}", "{{ (1 }}", "{{ 'a }}", "{% for x %}{% endfor %}", "{% endif %}", "{# x",
-                             "{% raw %}x", "{% set 1 = 2 %}", "{{ a b }}", "{{ [1, }}", "{{ {1 2} }}", "{% break %}", "{{ ] }}",
-                             "{% for a in b %}{% else %}{% else %}{% endfor %}", "{% macro m(a=1, b) %}{% endmacro %}", "{{ x is }}", "{{ 99999999999999999999999999999999999999999 }}",
-                             "{{ '\\ud800' }}", "{{ 007 }}", "{{ ` }}", "{% nosuch %}", "{% set true = 1 %}", "{% call 1 %}{% endcall %}"})
+  for (const auto* source : {"{{",
+                             "{% if x %}",
+                             "{{ 1 + }}",
+                             "{{ (1 }}",
+                             "{{ 'a }}",
+                             "{% for x %}{% endfor %}",
+                             "{% endif %}",
+                             "{# x",
+                             "{% raw %}x",
+                             "{% set 1 = 2 %}",
+                             "{{ a b }}",
+                             "{{ [1, }}",
+                             "{{ {1 2} }}",
+                             "{% break %}",
+                             "{{ ] }}",
+                             "{% for a in b %}{% else %}{% else %}{% endfor %}",
+                             "{% macro m(a=1, b) %}{% endmacro %}",
+                             "{{ x is }}",
+                             "{{ 99999999999999999999999999999999999999999 }}",
+                             "{{ '\\ud800' }}",
+                             "{{ 007 }}",
+                             "{{ ` }}",
+                             "{% nosuch %}",
+                             "{% set true = 1 %}",
+                             "{% call 1 %}{% endcall %}"})
     bad(source);
 }
 
@@ -94,8 +123,10 @@ TEST(Jinja, RunsNothingForever) {
 
 TEST(Jinja, MakesNoEndlessText) {
   bad("{{ 'x' * 100000000000 }}");
-  bad("{% set ns = namespace(s='xxxxxxxxxx') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}");
-  bad("{% set ns = namespace(s='xxxxxxxxxx') %}{% for i in range(60) %}{% set ns.s = ns.s | replace('x', 'xx') %}{% endfor %}");
+  bad("{% set ns = namespace(s='xxxxxxxxxx') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor "
+      "%}");
+  bad("{% set ns = namespace(s='xxxxxxxxxx') %}{% for i in range(60) %}{% set ns.s = ns.s | replace('x', "
+      "'xx') %}{% endfor %}");
   bad("{{ 'x' | center(100000000000) }}");
   bad("{{ '%2000d' | format(1) }}");
   bad("{{ 'a' | indent(100000000000, true) }}");
@@ -110,13 +141,17 @@ TEST(Jinja, NestsOnlySoDeep) {
   std::string ifs;
   for (int i = 0; i < 1000; ++i) ifs += "{% if 1 %}";
   bad(ifs);
-  bad("{% set ns = namespace(l=[]) %}{% for i in range(5000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}");
-  bad("{% set ns = namespace(n=1) %}{% for i in range(5000) %}{% set ns.n = namespace(p=ns.n) %}{% endfor %}");
+  bad("{% set ns = namespace(l=[]) %}{% for i in range(5000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l "
+      "}}");
+  bad("{% set ns = namespace(n=1) %}{% for i in range(5000) %}{% set ns.n = namespace(p=ns.n) %}{% endfor "
+      "%}");
   bad("{% set ns = namespace(n=1) %}{% for i in range(5000) %}{% set ns.n = {'p': ns.n}.get %}{% endfor %}");
 }
 
 TEST(Jinja, FreesWhatHoldsItself) {
-  EXPECT_EQ(rendered("{% set ns = namespace() %}{% macro m() %}x{% endmacro %}{% set ns.m = m %}{{ ns.m() }}"), "x");
+  EXPECT_EQ(
+      rendered("{% set ns = namespace() %}{% macro m() %}x{% endmacro %}{% set ns.m = m %}{{ ns.m() }}"),
+      "x");
   EXPECT_EQ(rendered("{% set ns = namespace() %}{% set ns.me = ns %}ok"), "ok");
 }
 

@@ -31,7 +31,8 @@ std::int32_t sample(const std::vector<float>& row, const SamplingParams& params,
 // How often each id comes over many positions.
 std::map<std::int32_t, int> counts(const std::vector<float>& row, const SamplingParams& params, int draws) {
   std::map<std::int32_t, int> seen;
-  for (int i = 0; i < draws; ++i) ++seen[sample(row, params, {.seed = 5, .position = static_cast<std::uint32_t>(i)})];
+  for (int i = 0; i < draws; ++i)
+    ++seen[sample(row, params, {.seed = 5, .position = static_cast<std::uint32_t>(i)})];
   return seen;
 }
 
@@ -43,7 +44,8 @@ TEST(Greedy, TakesTheLowestOfEqualIds) {
 
 TEST(Greedy, NeverMakesATokenOfABrokenRow) {
   const float nan = std::nanf("");
-  for (const auto& row : std::vector<std::vector<float>>{{1, nan, 2}, {nan}, {3, 2, nan}, {kInfinity, 1}, {-kInfinity, -kInfinity}, {}})
+  for (const auto& row : std::vector<std::vector<float>>{
+           {1, nan, 2}, {nan}, {3, 2, nan}, {kInfinity, 1}, {-kInfinity, -kInfinity}, {}})
     error_of(ExitCode::internal, [&] { greedy_token(row); });
   error_of(ExitCode::internal, [&] { sample({1, nan}, {.temperature = 1}, {}); });
 }
@@ -54,8 +56,12 @@ TEST(Uniform, IsPhilox) {
     return static_cast<double>(((first << 32) | second) >> 11) * 0x1p-53;
   };
   EXPECT_EQ(uniform_of({}), expected(0x6627e8d5, 0xe169c58d));
-  EXPECT_EQ(uniform_of({.seed = ~0ULL, .request = ~0ULL, .sample = ~0U, .position = ~0U}), expected(0x408f276d, 0x41c83b0e));
-  EXPECT_EQ(uniform_of({.seed = 0x299f31d0a4093822, .request = 0x0370734413198a2e, .sample = 0x85a308d3, .position = 0x243f6a88}),
+  EXPECT_EQ(uniform_of({.seed = ~0ULL, .request = ~0ULL, .sample = ~0U, .position = ~0U}),
+            expected(0x408f276d, 0x41c83b0e));
+  EXPECT_EQ(uniform_of({.seed = 0x299f31d0a4093822,
+                        .request = 0x0370734413198a2e,
+                        .sample = 0x85a308d3,
+                        .position = 0x243f6a88}),
             expected(0xd16cfe09, 0x94fdcceb));
 }
 
@@ -65,7 +71,8 @@ TEST(Sampling, DependsOnItsKeyAlone) {
   const SampleKey key{.seed = 1, .request = 2, .sample = 3, .position = 4};
   const auto id = sample(row, params, key);
   SamplingScratch used;
-  for (std::uint32_t i = 0; i < 20; ++i) sample_token(random_row(3000, i), {.temperature = 2, .top_k = 5}, {}, {.seed = i}, used);
+  for (std::uint32_t i = 0; i < 20; ++i)
+    sample_token(random_row(3000, i), {.temperature = 2, .top_k = 5}, {}, {.seed = i}, used);
   EXPECT_EQ(sample_token(row, params, {}, key, used).id, id);
   int others = 0;
   for (std::uint32_t i = 1; i <= 10; ++i) {
@@ -89,7 +96,8 @@ TEST(Sampling, FollowsTheDistribution) {
 
 TEST(Sampling, TopKKeepsTheHighestWithTheLowestIds) {
   const std::vector<float> row = {1, 2, 2, 2, 0};
-  for (const auto& [id, count] : counts(row, {.temperature = 1, .top_k = 2}, 500)) EXPECT_TRUE(id == 1 || id == 2) << id;
+  for (const auto& [id, count] : counts(row, {.temperature = 1, .top_k = 2}, 500))
+    EXPECT_TRUE(id == 1 || id == 2) << id;
   for (const auto& [id, count] : counts(row, {.temperature = 1, .top_k = 1}, 100)) EXPECT_EQ(id, 1);
   EXPECT_EQ(counts(row, {.temperature = 1, .top_k = 50}, 2000).size(), 5U);
 }
@@ -122,7 +130,8 @@ TEST(Sampling, NeverDrawsWhatCannotBe) {
   std::vector<float> row(200, -kInfinity);
   row[17] = 0;
   row[90] = -1;
-  for (const auto& [id, count] : counts(row, {.temperature = 5}, 300)) EXPECT_TRUE(id == 17 || id == 90) << id;
+  for (const auto& [id, count] : counts(row, {.temperature = 5}, 300))
+    EXPECT_TRUE(id == 17 || id == 90) << id;
 }
 
 // A slow copy of the rule: sort everything, then walk.
@@ -138,7 +147,8 @@ std::int32_t plainly(const std::vector<float>& row, const SamplingParams& params
   for (const auto id : order) total += weight(id);
   double sum = 0;
   std::size_t kept = 0;
-  while (kept < order.size() && sum < params.top_p * total && weight(order[kept]) >= params.min_p) sum += weight(order[kept++]);
+  while (kept < order.size() && sum < params.top_p * total && weight(order[kept]) >= params.min_p)
+    sum += weight(order[kept++]);
   double passed = 0;
   for (std::size_t i = 0; i < kept; ++i) {
     passed += weight(order[i]);
@@ -151,10 +161,15 @@ TEST(Sampling, SortsNoMoreThanItMustAndSaysTheSame) {
   const auto row = random_row(5000, 3);
   int equal = 0;
   int all = 0;
-  for (const auto& params : std::vector<SamplingParams>{{.temperature = 3}, {.temperature = 1, .top_k = 40}, {.temperature = 1.5, .top_p = 0.95},
-                                                        {.temperature = 2, .min_p = 0.01}, {.temperature = 1, .top_k = 3000, .top_p = 0.999, .min_p = 1e-4}}) {
+  for (const auto& params :
+       std::vector<SamplingParams>{{.temperature = 3},
+                                   {.temperature = 1, .top_k = 40},
+                                   {.temperature = 1.5, .top_p = 0.95},
+                                   {.temperature = 2, .min_p = 0.01},
+                                   {.temperature = 1, .top_k = 3000, .top_p = 0.999, .min_p = 1e-4}}) {
     for (std::uint32_t position = 0; position < 200; ++position, ++all)
-      equal += sample(row, params, {.seed = 9, .position = position}) == plainly(row, params, {.seed = 9, .position = position});
+      equal += sample(row, params, {.seed = 9, .position = position}) ==
+               plainly(row, params, {.seed = 9, .position = position});
   }
   EXPECT_EQ(equal, all);
 }
@@ -163,7 +178,8 @@ TEST(Logprobs, AreOfTheModelsOwnDistribution) {
   const std::vector<float> row = {std::log(0.5F), std::log(0.125F), std::log(0.25F), std::log(0.125F)};
   SamplingScratch scratch;
   const std::vector<std::int32_t> history = {0};
-  const auto sampled = sample_token(row, {.temperature = 0.3, .repetition_penalty = 1.5, .logprobs = 3}, history, {}, scratch);
+  const auto sampled =
+      sample_token(row, {.temperature = 0.3, .repetition_penalty = 1.5, .logprobs = 3}, history, {}, scratch);
   EXPECT_NEAR(sampled.logprob, row[static_cast<std::size_t>(sampled.id)], 1e-6);
   ASSERT_EQ(sampled.top.size(), 3U);
   EXPECT_EQ(sampled.top[0].id, 0);

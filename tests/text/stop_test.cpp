@@ -56,7 +56,8 @@ TEST(Stop, SaysTheSameWhereverTheTextIsCut) {
   EXPECT_EQ(whole, (Outcome{"aabaa", "baaa"}));
   for (std::size_t first = 0; first <= text.size(); ++first) {
     for (std::size_t second = first; second <= text.size(); ++second)
-      EXPECT_EQ(run(stops, {text.substr(0, first), text.substr(first, second - first), text.substr(second)}), whole);
+      EXPECT_EQ(run(stops, {text.substr(0, first), text.substr(first, second - first), text.substr(second)}),
+                whole);
   }
 }
 

@@ -33,7 +33,8 @@ TEST_P(Fixture, EncodesEveryStringToTheSameIds) {
   ASSERT_EQ(ids.size(), strings().size());
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto& text = strings()[i].get_ref<const std::string&>();
-    ASSERT_EQ(tokenizer().encode(text, false), ids[i].get<std::vector<std::int32_t>>()) << "string " << i << ": " << text;
+    ASSERT_EQ(tokenizer().encode(text, false), ids[i].get<std::vector<std::int32_t>>())
+        << "string " << i << ": " << text;
   }
 }
 

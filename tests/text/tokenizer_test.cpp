@@ -1,4 +1,5 @@
-// What the fixtures' tokenizers do not have: other models of the same kind, added tokens, configs, hostile files.
+// What the fixtures' tokenizers do not have: other models of the same kind, added tokens, configs, hostile
+// files.
 
 #include "text/tokenizer.hpp"
 
@@ -19,12 +20,14 @@ using Ids = std::vector<std::int32_t>;
 Json letters() {
   Json model = {{"type", "BPE"}, {"merges", Json::array({"a b", "ab c", "b c"})}};
   int id = 0;
-  for (const auto* piece : {"a", "b", "c", "d", " ", "ab", "abc", "bc", "<unk>"}) model["vocab"][piece] = id++;
+  for (const auto* piece : {"a", "b", "c", "d", " ", "ab", "abc", "bc", "<unk>"})
+    model["vocab"][piece] = id++;
   return {{"model", model}, {"added_tokens", Json::array()}, {"decoder", {{"type", "Fuse"}}}};
 }
 
 Json added(int id, const std::string& content, const Json& flags = Json::object()) {
-  Json token = {{"id", id}, {"content", content}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", false}};
+  Json token = {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+                {"rstrip", false}, {"normalized", false}, {"special", false}};
   token.update(flags);
   return token;
 }
@@ -103,7 +106,8 @@ TEST(Bpe, MayBeSharedByThreads) {
 
 TEST(AddedTokens, AreFoundBeforeTheModelCuts) {
   auto json = letters();
-  json["added_tokens"] = Json::array({added(9, "bc"), added(10, "bcd"), added(11, "[X]", {{"special", true}})});
+  json["added_tokens"] =
+      Json::array({added(9, "bc"), added(10, "bcd"), added(11, "[X]", {{"special", true}})});
   json["model"]["vocab"].erase("bc");
   json["model"]["merges"] = Json::array({"a b"});
   const auto tokenizer = build(json);
@@ -118,7 +122,9 @@ TEST(AddedTokens, AreFoundBeforeTheModelCuts) {
 
 TEST(AddedTokens, StripAndStandAlone) {
   auto json = letters();
-  json["added_tokens"] = Json::array({added(9, "[L]", {{"lstrip", true}}), added(10, "[R]", {{"rstrip", true}}), added(11, "d", {{"single_word", true}})});
+  json["added_tokens"] =
+      Json::array({added(9, "[L]", {{"lstrip", true}}), added(10, "[R]", {{"rstrip", true}}),
+                   added(11, "d", {{"single_word", true}})});
   json["model"]["vocab"].erase("d");
   json["model"]["vocab"]["e"] = 3;
   const auto tokenizer = build(json);
@@ -140,9 +146,13 @@ TEST(AddedTokens, AreFoundInNormalizedTextWhereTheySayso) {
 
 TEST(Config, NamesSpecialTokens) {
   auto json = letters();
-  const Json config = {{"bos_token", "<s>"}, {"eos_token", {{"content", "d"}}}, {"pad_token", nullptr}, {"add_bos_token", true},
-                       {"extra_special_tokens", Json::array({"<x>"})},
-                       {"added_tokens_decoder", {{"9", added(9, "<s>", {{"special", true}})}, {"10", added(10, "<x>")}}}};
+  const Json config = {
+      {"bos_token", "<s>"},
+      {"eos_token", {{"content", "d"}}},
+      {"pad_token", nullptr},
+      {"add_bos_token", true},
+      {"extra_special_tokens", Json::array({"<x>"})},
+      {"added_tokens_decoder", {{"9", added(9, "<s>", {{"special", true}})}, {"10", added(10, "<x>")}}}};
   const auto tokenizer = build(json, config);
   EXPECT_EQ(tokenizer.bos_id(), 9);
   EXPECT_EQ(tokenizer.eos_id(), 3);
@@ -151,7 +161,8 @@ TEST(Config, NamesSpecialTokens) {
   EXPECT_TRUE(tokenizer.is_special(10));
   EXPECT_EQ(tokenizer.encode("a", true), (Ids{9, 0}));
   EXPECT_EQ(tokenizer.encode("a", false), (Ids{0}));
-  EXPECT_EQ(tokenizer.special_tokens(), (std::vector<std::pair<std::string, std::string>>{{"bos_token", "<s>"}, {"eos_token", "d"}}));
+  EXPECT_EQ(tokenizer.special_tokens(),
+            (std::vector<std::pair<std::string, std::string>>{{"bos_token", "<s>"}, {"eos_token", "d"}}));
   EXPECT_EQ(tokenizer.id_of("<x>"), 10);
   EXPECT_EQ(tokenizer.token_of(9), "<s>");
   EXPECT_FALSE(tokenizer.token_of(99));
@@ -164,7 +175,8 @@ TEST(Decode, GivesNoTextForIdsWithoutAToken) {
 }
 
 TEST(Hostile, FilesAreOneLineErrors) {
-  const auto fails = [](ExitCode code, const std::function<void(Json&)>& change, const Json& config = Json()) {
+  const auto fails = [](ExitCode code, const std::function<void(Json&)>& change,
+                        const Json& config = Json()) {
     auto json = letters();
     change(json);
     return error_of(code, [&] { build(json, config); });
@@ -179,7 +191,8 @@ TEST(Hostile, FilesAreOneLineErrors) {
   fails(bad, [](Json& j) { j["model"]["vocab"]["a"] = "0"; });
   fails(bad, [](Json& j) { j["model"]["vocab"]["a"] = 1ULL << 40; });
   EXPECT_NE(fails(bad, [](Json& j) { j["model"]["vocab"]["a"] = 1; }).find("twice"), std::string::npos);
-  EXPECT_NE(fails(bad, [](Json& j) { j["model"]["merges"] = Json::array({"a q"}); }).find("'q'"), std::string::npos);
+  EXPECT_NE(fails(bad, [](Json& j) { j["model"]["merges"] = Json::array({"a q"}); }).find("'q'"),
+            std::string::npos);
   fails(bad, [](Json& j) { j["model"]["merges"] = Json::array({"d d"}); });
   fails(bad, [](Json& j) { j["model"]["merges"] = Json::array({"a b c"}); });
   fails(bad, [](Json& j) { j["model"]["merges"] = Json::array({7}); });
@@ -189,16 +202,29 @@ TEST(Hostile, FilesAreOneLineErrors) {
   fails(bad, [](Json& j) { j["added_tokens"] = Json::array({3}); });
   fails(bad, [](Json& j) { j["added_tokens"] = Json::array({added(0, "new\nline")}); });
   fails(bad, [](Json& j) { j["added_tokens"] = Json::array({added(3, "a")}); });
-  fails(bad, [](Json& j) { j["added_tokens"] = Json::array({added(9, "x")}); j["added_tokens"][0]["id"] = -9; });
-  fails(bad, [](Json& j) { j["added_tokens"] = Json::array({added(9, "AB", {{"normalized", true}}), added(10, "ab", {{"normalized", true}})}); j["normalizer"] = {{"type", "Lowercase"}}; j["model"]["vocab"].erase("ab"); j["model"]["merges"] = Json::array(); });
-  fails(bad, [](Json&) {}, Json::array());
+  fails(bad, [](Json& j) {
+    j["added_tokens"] = Json::array({added(9, "x")});
+    j["added_tokens"][0]["id"] = -9;
+  });
+  fails(bad, [](Json& j) {
+    j["added_tokens"] =
+        Json::array({added(9, "AB", {{"normalized", true}}), added(10, "ab", {{"normalized", true}})});
+    j["normalizer"] = {{"type", "Lowercase"}};
+    j["model"]["vocab"].erase("ab");
+    j["model"]["merges"] = Json::array();
+  });
+  fails(
+      bad, [](Json&) {}, Json::array());
   fails(bad, [](Json&) {}, {{"bos_token", 7}});
   fails(bad, [](Json&) {}, {{"added_tokens_decoder", {{"x", added(9, "q")}}}});
   fails(bad, [](Json&) {}, {{"added_tokens_decoder", {{"99999999999999999999", added(9, "q")}}}});
   fails(bad, [](Json&) {}, {{"added_tokens_decoder", {{"0", added(0, "q")}}}});
-  fails(bad, [](Json& j) { j["post_processor"] = {{"type", "BertProcessing"}, {"cls", {"a", 77}}, {"sep", {"a", 0}}}; });
+  fails(bad, [](Json& j) {
+    j["post_processor"] = {{"type", "BertProcessing"}, {"cls", {"a", 77}}, {"sep", {"a", 0}}};
+  });
   const auto refused = ExitCode::refused;
-  EXPECT_NE(fails(refused, [](Json& j) { j["model"]["type"] = "Unigram"; }).find("Unigram"), std::string::npos);
+  EXPECT_NE(fails(refused, [](Json& j) { j["model"]["type"] = "Unigram"; }).find("Unigram"),
+            std::string::npos);
   fails(refused, [](Json& j) { j["model"]["dropout"] = 0.1; });
   fails(refused, [](Json& j) { j["added_tokens"] = Json::array({added(9, std::string(5000, 'x'))}); });
 }

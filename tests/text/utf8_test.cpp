@@ -43,7 +43,8 @@ TEST(Utf8, StreamRepairsWhatNeverCame) {
 }
 
 TEST(Utf8, StreamIsRepairWhereverItIsCut) {
-  const std::string bytes = "\xE2\x82\xF0\x9F\x98\x80\x80\xC3\xA9\xF0\x9F\xED\xA0\x80\xE2\x82\xAC\xF4\x90\xE2";
+  const std::string bytes =
+      "\xE2\x82\xF0\x9F\x98\x80\x80\xC3\xA9\xF0\x9F\xED\xA0\x80\xE2\x82\xAC\xF4\x90\xE2";
   const auto whole = repair_utf8(bytes);
   for (std::size_t first = 0; first <= bytes.size(); ++first) {
     for (std::size_t second = first; second <= bytes.size(); ++second) {

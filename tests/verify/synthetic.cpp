@@ -282,11 +282,11 @@ Result make_result(std::uint64_t seed) {
     }
     result.requests.push_back(std::move(request));
   }
-  result.provenance = {{std::string(provenance_key::job), "aa"},
-                       {std::string(provenance_key::config), "bb"},
-                       {std::string(provenance_key::tensors), "cc"},
-                       {std::string(provenance_key::compute), "f32"},
-                       {std::string(provenance_key::simd), "AVX2"}};
+  result.provenance = {{std::string(provenance_key::kJob), "aa"},
+                       {std::string(provenance_key::kConfig), "bb"},
+                       {std::string(provenance_key::kTensors), "cc"},
+                       {std::string(provenance_key::kCompute), "f32"},
+                       {std::string(provenance_key::kSimd), "AVX2"}};
   return result;
 }
 

@@ -122,7 +122,7 @@ void CpuBackend::product(ConstRows x, const Matrix& weight, Rows y, const Epilog
 
   const std::int64_t panels = weight.panels();
   std::int64_t block = std::clamp(kInputBytes / row_bytes / kRowStep * kRowStep, kRowStep, kMostRows);
-  if (panels < 2 * pool_.threads()) block = kRowStep;
+  if (panels < std::int64_t{2} * pool_.threads()) block = kRowStep;
   block = std::min(block, rows);
   const std::int64_t tasks = panels * ((rows + block - 1) / block);
   // Threads take tasks in turn, so the weights that a thread will want next can be guessed; a wrong guess

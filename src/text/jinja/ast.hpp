@@ -98,16 +98,16 @@ struct Test {
 };
 
 struct Expression {
-  std::variant<Literal, Name, Items, Pairs, Negate, Positive, Not, Logic, Arithmetic, Compare, Concat, Conditional,
-               Attribute, Subscript, Slice, Call, Filter, Test>
+  std::variant<Literal, Name, Items, Pairs, Negate, Positive, Not, Logic, Arithmetic, Compare, Concat,
+               Conditional, Attribute, Subscript, Slice, Call, Filter, Test>
       kind;
 };
 
 // What is assigned to: a name, a namespace's attribute, or several.
 struct Target {
   std::string name;
-  std::string attribute;         // of the namespace `name`; else empty
-  std::vector<Target> parts;     // of a tuple; else empty
+  std::string attribute;      // of the namespace `name`; else empty
+  std::vector<Target> parts;  // of a tuple; else empty
   bool is_tuple = false;
 };
 
@@ -176,7 +176,9 @@ struct Break {};
 struct Continue {};
 
 struct Statement {
-  std::variant<Data, Output, For, If, Set, SetBlock, With, Macro, CallBlock, FilterBlock, Scoped, Break, Continue> kind;
+  std::variant<Data, Output, For, If, Set, SetBlock, With, Macro, CallBlock, FilterBlock, Scoped, Break,
+               Continue>
+      kind;
   int line;
 };
 

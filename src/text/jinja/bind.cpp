@@ -4,7 +4,8 @@
 
 namespace diffuse::jinja {
 
-Bound::Bound(const std::string& function, const Arguments& arguments, std::initializer_list<const char*> parameters)
+Bound::Bound(const std::string& function, const Arguments& arguments,
+             std::initializer_list<const char*> parameters)
     : function_(function), names_(parameters.begin(), parameters.end()), values_(parameters.size(), nullptr) {
   if (arguments.positional.size() > values_.size())
     throw TemplateError(function + " takes at most " + std::to_string(values_.size()) + " arguments");
@@ -19,7 +20,8 @@ Bound::Bound(const std::string& function, const Arguments& arguments, std::initi
 }
 
 const Value& Bound::require(std::size_t index) const {
-  if (values_[index] == nullptr) throw TemplateError(function_ + " needs the argument '" + names_[index] + "'");
+  if (values_[index] == nullptr)
+    throw TemplateError(function_ + " needs the argument '" + names_[index] + "'");
   return *values_[index];
 }
 

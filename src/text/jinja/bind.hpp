@@ -13,7 +13,8 @@ namespace diffuse::jinja {
 class Bound {
  public:
   // Throws where there are more arguments than parameters, or one by an unknown name.
-  Bound(const std::string& function, const Arguments& arguments, std::initializer_list<const char*> parameters);
+  Bound(const std::string& function, const Arguments& arguments,
+        std::initializer_list<const char*> parameters);
 
   const Value* find(std::size_t index) const { return values_[index]; }
   const Value& require(std::size_t index) const;

@@ -176,10 +176,11 @@ Expression ExpressionParser::parse_concat() {
 }
 
 Expression ExpressionParser::parse_product() {
-  constexpr std::array<std::pair<std::string_view, Operator>, 4> kOperators = {{{"*", Operator::multiply},
-                                                                               {"/", Operator::divide},
-                                                                               {"//", Operator::floor_divide},
-                                                                               {"%", Operator::modulo}}};
+  constexpr std::array<std::pair<std::string_view, Operator>, 4> kOperators = {
+      {{"*", Operator::multiply},
+       {"/", Operator::divide},
+       {"//", Operator::floor_divide},
+       {"%", Operator::modulo}}};
   auto left = parse_power();
   int length = 0;
   for (bool found = true; found;) {
@@ -364,8 +365,8 @@ Expression ExpressionParser::parse_test(Expression operand) {
   auto name = expect_name();
   CallArguments arguments;
   const auto kind = current().kind;
-  const bool value_follows = kind == Token::Kind::name || kind == Token::Kind::string || kind == Token::Kind::number ||
-                             is_symbol("[") || is_symbol("{");
+  const bool value_follows = kind == Token::Kind::name || kind == Token::Kind::string ||
+                             kind == Token::Kind::number || is_symbol("[") || is_symbol("{");
   if (is_symbol("(")) {
     arguments = parse_arguments();
   } else if (value_follows && !is_name("else") && !is_name("or") && !is_name("and")) {
@@ -390,7 +391,8 @@ CallArguments ExpressionParser::parse_arguments() {
       arguments.more_positional = own(parse_expression());
     } else if (skip_symbol("**")) {
       arguments.more_named = own(parse_expression());
-    } else if (current().kind == Token::Kind::name && following().kind == Token::Kind::symbol && following().text == "=") {
+    } else if (current().kind == Token::Kind::name && following().kind == Token::Kind::symbol &&
+               following().text == "=") {
       auto name = expect_name();
       skip();
       arguments.named.emplace_back(std::move(name), parse_expression());

@@ -30,8 +30,12 @@ class ExpressionParser {
   const Token& current() const { return tokens_[at_]; }
   const Token& following() const { return tokens_[at_ + 1 < tokens_.size() ? at_ + 1 : at_]; }
   void skip() { at_ += at_ + 1 < tokens_.size() ? 1 : 0; }
-  bool is_symbol(std::string_view text) const { return current().kind == Token::Kind::symbol && current().text == text; }
-  bool is_name(std::string_view text) const { return current().kind == Token::Kind::name && current().text == text; }
+  bool is_symbol(std::string_view text) const {
+    return current().kind == Token::Kind::symbol && current().text == text;
+  }
+  bool is_name(std::string_view text) const {
+    return current().kind == Token::Kind::name && current().text == text;
+  }
   bool skip_symbol(std::string_view text);
   bool skip_name(std::string_view text);
   void expect_symbol(std::string_view text);

@@ -65,13 +65,15 @@ std::string format_number(const Conversion& conversion, const Value& value) {
   if (whole) {
     Int number = 0;
     if (const auto* real = value.as<double>()) {
-      if (!std::isfinite(*real) || std::fabs(*real) > 9e18) throw TemplateError("a number that %d cannot print");
+      if (!std::isfinite(*real) || std::fabs(*real) > 9e18)
+        throw TemplateError("a number that %d cannot print");
       number = static_cast<Int>(*real);
     } else {
       number = to_int(value, std::string("what %") + conversion.kind + " prints");
     }
     if (number > INT64_MAX || number < INT64_MIN) throw TemplateError("a number that %d cannot print");
-    const bool negative_hex = number < 0 && conversion.kind != 'd' && conversion.kind != 'i' && conversion.kind != 'u';
+    const bool negative_hex =
+        number < 0 && conversion.kind != 'd' && conversion.kind != 'i' && conversion.kind != 'u';
     if (negative_hex) throw TemplateError("a negative number in hex or octal is not known", true);
     const auto kind = conversion.kind == 'u' || conversion.kind == 'i' ? 'd' : conversion.kind;
     std::snprintf(buffer, sizeof buffer, (spec + "ll" + kind).c_str(), static_cast<long long>(number));
@@ -141,7 +143,8 @@ std::string json_key(const Value& key) {
   if (const auto* flag = key.as<bool>()) return *flag ? "true" : "false";
   if (const auto* number = key.as<Int>()) return int_text(*number);
   if (const auto* real = key.as<double>()) return json_real(*real);
-  throw TemplateError("keys of JSON must be str, int, float, bool or None, not " + std::string(type_name(key)));
+  throw TemplateError("keys of JSON must be str, int, float, bool or None, not " +
+                      std::string(type_name(key)));
 }
 
 class JsonWriter {
@@ -175,7 +178,8 @@ class JsonWriter {
       out_ += json_real(*real);
     } else if (const auto* mapping = value.as<Mapping>()) {
       write_object(*mapping->entries);
-    } else if (const auto* sequence = value.as<Sequence>(); sequence && sequence->kind != Sequence::Kind::generator) {
+    } else if (const auto* sequence = value.as<Sequence>();
+               sequence && sequence->kind != Sequence::Kind::generator) {
       write_list(*sequence->items);
     } else {
       throw TemplateError("an object of type " + std::string(type_name(value)) + " is not JSON serializable");
@@ -198,7 +202,8 @@ class JsonWriter {
   void write_object(const Entries& given) {
     auto entries = given;
     if (style_.sort_keys)
-      std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return less(a.first, b.first); });
+      std::stable_sort(entries.begin(), entries.end(),
+                       [](const auto& a, const auto& b) { return less(a.first, b.first); });
     out_ += '{';
     ++level_;
     for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -242,7 +247,8 @@ std::string percent_format(Machine& machine, const std::string& pattern, const A
     machine.expect_text(made.size());
     out += made;
   }
-  if (used < arguments.positional.size()) throw TemplateError("not all arguments converted during string formatting");
+  if (used < arguments.positional.size())
+    throw TemplateError("not all arguments converted during string formatting");
   return out;
 }
 
@@ -274,7 +280,8 @@ std::string brace_format(Machine& machine, const std::string& pattern, const Arg
     if (field.empty()) ++next;
     if ((field.empty() || numbered) && index >= arguments.positional.size())
       throw TemplateError("the format names an argument that is not given");
-    const auto made = to_text(field.empty() || numbered ? arguments.positional[index] : named_argument(arguments, field));
+    const auto made =
+        to_text(field.empty() || numbered ? arguments.positional[index] : named_argument(arguments, field));
     machine.expect_text(made.size());
     out += made;
   }

@@ -70,7 +70,8 @@ Value make_space(Machine& machine, const Arguments& arguments) {
   auto content = std::make_shared<Space::Content>();
   content->entries = entries_of(machine, arguments, "namespace");
   for (const auto& [key, value] : content->entries) {
-    if (to_text(key).starts_with('_')) throw TemplateError("a namespace's attribute cannot begin with an underscore");
+    if (to_text(key).starts_with('_'))
+      throw TemplateError("a namespace's attribute cannot begin with an underscore");
     content->nesting = std::max(content->nesting, nesting_of(value) + 1);
   }
   check_nesting(content->nesting);
@@ -109,8 +110,10 @@ Value loop_attribute(const Value& object, const std::shared_ptr<LoopState>& stat
   if (name == "length") return number(count);
   if (name == "depth") return number(state->depth);
   if (name == "depth0") return number(state->depth - 1);
-  if (name == "previtem") return index == 0 ? make_undefined("there is no previous item") : state->items[index - 1];
-  if (name == "nextitem") return index + 1 == count ? make_undefined("there is no next item") : state->items[index + 1];
+  if (name == "previtem")
+    return index == 0 ? make_undefined("there is no previous item") : state->items[index - 1];
+  if (name == "nextitem")
+    return index + 1 == count ? make_undefined("there is no next item") : state->items[index + 1];
   if (name == "cycle") {
     return make_function("cycle", [index](Machine&, const Arguments& arguments) {
       if (arguments.positional.empty()) throw TemplateError("no items for cycling given");
@@ -118,13 +121,17 @@ Value loop_attribute(const Value& object, const std::shared_ptr<LoopState>& stat
     });
   }
   if (name == "changed") {
-    return make_function("changed", [state](Machine&, const Arguments& arguments) {
-      const auto& now = arguments.positional;
-      const auto& last = state->last_changed;
-      const bool same = last != nullptr && std::equal(last->begin(), last->end(), now.begin(), now.end(), equal);
-      if (!same) state->last_changed = std::make_shared<const Values>(now);
-      return Value(!same);
-    }, nesting_of(object) + 1);
+    return make_function(
+        "changed",
+        [state](Machine&, const Arguments& arguments) {
+          const auto& now = arguments.positional;
+          const auto& last = state->last_changed;
+          const bool same =
+              last != nullptr && std::equal(last->begin(), last->end(), now.begin(), now.end(), equal);
+          if (!same) state->last_changed = std::make_shared<const Values>(now);
+          return Value(!same);
+        },
+        nesting_of(object) + 1);
   }
   return missing(object, name);
 }
@@ -161,7 +168,8 @@ Value Machine::item(const Value& object, const Value& key) {
   }
   if (const auto* name = key.as<Text>()) return attribute(object, *name->text);
   const bool integer = key.is<Int>() || key.is<bool>();
-  if (const auto* sequence = object.as<Sequence>(); sequence && integer && sequence->kind != Sequence::Kind::generator) {
+  if (const auto* sequence = object.as<Sequence>();
+      sequence && integer && sequence->kind != Sequence::Kind::generator) {
     const auto at = index_of(to_int(key, "an index"), sequence->items->size());
     if (at >= 0) return (*sequence->items)[static_cast<std::size_t>(at)];
   }
@@ -169,7 +177,9 @@ Value Machine::item(const Value& object, const Value& key) {
     const auto letters = code_points(*text->text);
     step(letters.size() / 64);
     const auto at = index_of(to_int(key, "an index"), letters.size());
-    if (at >= 0) return make_text(from_code_points(std::u32string_view(letters).substr(static_cast<std::size_t>(at), 1)));
+    if (at >= 0)
+      return make_text(
+          from_code_points(std::u32string_view(letters).substr(static_cast<std::size_t>(at), 1)));
   }
   return make_undefined("'" + std::string(type_name(object)) + " object' has no element " + to_repr(key));
 }

@@ -61,7 +61,9 @@ class Lexer {
     tokens_.push_back({kind, std::move(text), std::move(number), line_});
   }
   bool at(std::string_view text) const { return std::string_view(source_).substr(at_).starts_with(text); }
-  char peek(std::size_t ahead = 0) const { return at_ + ahead < source_.size() ? source_[at_ + ahead] : '\0'; }
+  char peek(std::size_t ahead = 0) const {
+    return at_ + ahead < source_.size() ? source_[at_ + ahead] : '\0';
+  }
 
   void advance(std::size_t to) {
     line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_),
@@ -252,7 +254,8 @@ class Lexer {
     auto text = digits(end, kDigits);
     bool real = false;
     const bool behind_dot = at_ > 0 && source_[at_ - 1] == '.';
-    if (!behind_dot && end + 1 < source_.size() && source_[end] == '.' && kDigits.find(source_[end + 1]) != kDigits.npos) {
+    if (!behind_dot && end + 1 < source_.size() && source_[end] == '.' &&
+        kDigits.find(source_[end + 1]) != kDigits.npos) {
       real = true;
       ++end;
       text += '.';
@@ -273,7 +276,8 @@ class Lexer {
       std::from_chars(text.data(), text.data() + text.size(), value);
       add(Kind::number, "", Value(value));
     } else {
-      if (text.size() > 1 && text[0] == '0' && text.find_first_not_of('0') != text.npos) fail("a number that begins with 0");
+      if (text.size() > 1 && text[0] == '0' && text.find_first_not_of('0') != text.npos)
+        fail("a number that begins with 0");
       add(Kind::number, text, Value(integer(text, 10)));
     }
     advance(end);
@@ -292,7 +296,8 @@ class Lexer {
     Int value = 0;
     for (const char digit : text) {
       const int unit = digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10;
-      if (__builtin_mul_overflow(value, Int{base}, &value) || __builtin_add_overflow(value, Int{unit}, &value))
+      if (__builtin_mul_overflow(value, Int{base}, &value) ||
+          __builtin_add_overflow(value, Int{unit}, &value))
         fail("a number of more than 127 bits");
     }
     return value;
@@ -332,7 +337,8 @@ class Lexer {
         code = code * 8 + static_cast<char32_t>(source_[end++] - '0');
       append_utf8(value, code);
     } else if (kind == 'N') {
-      throw TemplateError("line " + std::to_string(line_) + ": a character by its name (\\N) is not known", true);
+      throw TemplateError("line " + std::to_string(line_) + ": a character by its name (\\N) is not known",
+                          true);
     } else if (kind != '\n') {  // a backslash at a line's end joins the lines
       value += '\\';
       value += kind;

@@ -10,7 +10,18 @@
 namespace diffuse::jinja {
 
 struct Token {
-  enum class Kind { data, variable_begin, variable_end, block_begin, block_end, name, string, number, symbol, end };
+  enum class Kind {
+    data,
+    variable_begin,
+    variable_end,
+    block_begin,
+    block_end,
+    name,
+    string,
+    number,
+    symbol,
+    end
+  };
   Kind kind;
   std::string text;  // data, a name, a symbol, or the value of a string
   Value number;

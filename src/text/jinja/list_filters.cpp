@@ -18,7 +18,8 @@ Value value_at(Machine& machine, const Value& item, const Value& path, const Val
   if (!path.is<Text>()) return machine.item(item, path);
   auto value = item;
   for (const auto& part : split(*path.as<Text>()->text, ".", -1)) {
-    const bool index = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos && part.size() < 10;
+    const bool index =
+        !part.empty() && part.find_first_not_of("0123456789") == std::string::npos && part.size() < 10;
     value = machine.item(value, index ? Value(static_cast<Int>(std::stoll(part))) : make_text(part));
     if (otherwise != nullptr && value.is<Undefined>()) value = *otherwise;
   }
@@ -64,7 +65,8 @@ Value sort_filter(Machine& machine, const Value& operand, const Arguments& argum
   const Bound bound("sort", arguments, {"reverse", "case_sensitive", "attribute"});
   const bool case_sensitive = bound.flag(1, false);
   Keyed keyed;
-  for (auto& item : machine.iterate(operand)) keyed.emplace_back(sort_key(machine, item, bound.find(2), case_sensitive), item);
+  for (auto& item : machine.iterate(operand))
+    keyed.emplace_back(sort_key(machine, item, bound.find(2), case_sensitive), item);
   sort_by_key(machine, keyed, bound.flag(0, false));
   return make_sequence(items_of(std::move(keyed)));
 }
@@ -90,7 +92,8 @@ Value unique_filter(Machine& machine, const Value& operand, const Arguments& arg
   Values keys;
   Values items;
   for (auto& item : machine.iterate(operand)) {
-    auto key = folded(is_given(bound.find(1)) ? value_at(machine, item, *bound.find(1), nullptr) : item, bound.flag(0, false));
+    auto key = folded(is_given(bound.find(1)) ? value_at(machine, item, *bound.find(1), nullptr) : item,
+                      bound.flag(0, false));
     machine.step(keys.size());
     if (std::any_of(keys.begin(), keys.end(), [&](const Value& seen) { return equal(seen, key); })) continue;
     keys.push_back(std::move(key));
@@ -105,7 +108,8 @@ Value extreme_filter(Machine& machine, const Value& operand, const Arguments& ar
   const auto items = machine.iterate(operand);
   if (items.empty()) return make_undefined("no aggregated item, sequence was empty");
   const auto key_of = [&](const Value& item) {
-    return folded(is_given(bound.find(1)) ? value_at(machine, item, *bound.find(1), nullptr) : item, bound.flag(0, false));
+    return folded(is_given(bound.find(1)) ? value_at(machine, item, *bound.find(1), nullptr) : item,
+                  bound.flag(0, false));
   };
   auto best = items.front();
   auto best_key = key_of(best);
@@ -122,7 +126,8 @@ Value sum_filter(Machine& machine, const Value& operand, const Arguments& argume
   const Bound bound("sum", arguments, {"attribute", "start"});
   auto sum = bound.find(1) != nullptr ? *bound.find(1) : Value(Int{0});
   for (const auto& item : machine.iterate(operand))
-    sum = arithmetic(machine, Operator::add, sum, is_given(bound.find(0)) ? value_at(machine, item, *bound.find(0), nullptr) : item);
+    sum = arithmetic(machine, Operator::add, sum,
+                     is_given(bound.find(0)) ? value_at(machine, item, *bound.find(0), nullptr) : item);
   return sum;
 }
 
@@ -132,7 +137,8 @@ Value join_filter(Machine& machine, const Value& operand, const Arguments& argum
   std::string made;
   bool first = true;
   for (const auto& item : machine.iterate(operand)) {
-    const auto part = to_text(is_given(bound.find(1)) ? value_at(machine, item, *bound.find(1), nullptr) : item);
+    const auto part =
+        to_text(is_given(bound.find(1)) ? value_at(machine, item, *bound.find(1), nullptr) : item);
     machine.expect_text(part.size() + between.size());
     if (!first) made += between;
     made += part;
@@ -143,7 +149,8 @@ Value join_filter(Machine& machine, const Value& operand, const Arguments& argum
 
 Value first_filter(Machine& machine, const Value& operand, const Arguments& arguments) {
   const Bound bound("first", arguments, {});
-  if (const auto* sequence = operand.as<Sequence>(); sequence && sequence->taken && *sequence->taken < sequence->items->size())
+  if (const auto* sequence = operand.as<Sequence>();
+      sequence && sequence->taken && *sequence->taken < sequence->items->size())
     return (*sequence->items)[(*sequence->taken)++];
   auto items = machine.iterate(operand);
   return items.empty() ? make_undefined("no first item, sequence was empty") : std::move(items.front());
@@ -183,19 +190,22 @@ Value items_filter(Machine& machine, const Value& operand, const Arguments& argu
 
 // The arguments from the `from`-th on, as those of the filter or test that is applied to each item.
 Arguments rest_of(const Arguments& arguments, std::size_t from) {
-  return {Values(arguments.positional.begin() + static_cast<std::ptrdiff_t>(from), arguments.positional.end()), arguments.named};
+  return {
+      Values(arguments.positional.begin() + static_cast<std::ptrdiff_t>(from), arguments.positional.end()),
+      arguments.named};
 }
 
 Value map_filter(Machine& machine, const Value& operand, const Arguments& arguments) {
   Values items;
   if (!is_true(operand)) return generator({});
-  const bool by_attribute =
-      arguments.positional.empty() && std::any_of(arguments.named.begin(), arguments.named.end(),
-                                                  [](const auto& entry) { return entry.first == "attribute"; });
+  const bool by_attribute = arguments.positional.empty() &&
+                            std::any_of(arguments.named.begin(), arguments.named.end(),
+                                        [](const auto& entry) { return entry.first == "attribute"; });
   if (by_attribute) {
     const Bound bound("map", arguments, {"attribute", "default"});
     const auto* otherwise = is_given(bound.find(1)) ? bound.find(1) : nullptr;
-    for (const auto& item : machine.iterate(operand)) items.push_back(value_at(machine, item, bound.require(0), otherwise));
+    for (const auto& item : machine.iterate(operand))
+      items.push_back(value_at(machine, item, bound.require(0), otherwise));
     return generator(std::move(items));
   }
   if (arguments.positional.empty()) throw TemplateError("map requires a filter argument");
@@ -269,15 +279,18 @@ Value groupby_filter(Machine& machine, const Value& operand, const Arguments& ar
   const auto* otherwise = is_given(bound.find(1)) ? bound.find(1) : nullptr;
   const auto key_of = [&](const Value& item) { return value_at(machine, item, bound.require(0), otherwise); };
   Keyed keyed;
-  for (auto& item : machine.iterate(operand)) keyed.emplace_back(folded(key_of(item), bound.flag(2, false)), item);
+  for (auto& item : machine.iterate(operand))
+    keyed.emplace_back(folded(key_of(item), bound.flag(2, false)), item);
   sort_by_key(machine, keyed, false);
   Values groups;
   for (std::size_t begin = 0; begin < keyed.size();) {
     Values members;
     auto end = begin;
-    for (; end < keyed.size() && equal(keyed[end].first, keyed[begin].first); ++end) members.push_back(keyed[end].second);
+    for (; end < keyed.size() && equal(keyed[end].first, keyed[begin].first); ++end)
+      members.push_back(keyed[end].second);
     auto key = key_of(members.front());
-    groups.push_back(make_sequence({std::move(key), make_sequence(std::move(members))}, Sequence::Kind::group));
+    groups.push_back(
+        make_sequence({std::move(key), make_sequence(std::move(members))}, Sequence::Kind::group));
     begin = end;
   }
   return make_sequence(std::move(groups));

@@ -121,11 +121,13 @@ Value Machine::call(const Value& callee, const Arguments& arguments) {
   if (const auto* undefined = callee.as<Undefined>()) undefined_used(*undefined);
   if (const auto* loop = callee.as<Loop>()) {
     if (!loop->state->recurse) throw TemplateError("the loop must have the 'recursive' marker to be called");
-    if (arguments.positional.size() != 1 || !arguments.named.empty()) throw TemplateError("loop() takes one argument");
+    if (arguments.positional.size() != 1 || !arguments.named.empty())
+      throw TemplateError("loop() takes one argument");
     return loop->state->recurse(*this, arguments.positional.front());
   }
   const auto* function = callee.as<Function>();
-  if (function == nullptr) throw TemplateError("'" + std::string(type_name(callee)) + "' object is not callable");
+  if (function == nullptr)
+    throw TemplateError("'" + std::string(type_name(callee)) + "' object is not callable");
   return function->callable->call(*this, arguments);
 }
 
@@ -251,8 +253,10 @@ void Machine::assign(const Target& target, const Value& value, const ScopePtr& s
   }
   const auto* found = scope->find(target.name);
   const auto* space = found == nullptr ? nullptr : found->as<Space>();
-  if (space == nullptr) throw TemplateError("cannot assign attribute on non-namespace object '" + target.name + "'");
-  if (target.attribute.starts_with('_')) throw TemplateError("a namespace's attribute cannot begin with an underscore");
+  if (space == nullptr)
+    throw TemplateError("cannot assign attribute on non-namespace object '" + target.name + "'");
+  if (target.attribute.starts_with('_'))
+    throw TemplateError("a namespace's attribute cannot begin with an underscore");
   auto& content = *space->content;
   content.nesting = std::max(content.nesting, nesting_of(value) + 1);
   check_nesting(content.nesting);
@@ -308,10 +312,12 @@ Value Machine::call_macro(const MacroBody& macro, const ScopePtr& scope, const A
   }
   if (macro.reads_kwargs) body->set("kwargs", make_mapping(std::move(rest)));
   if (macro.reads_varargs) {
-    Values more(arguments.positional.begin() + static_cast<std::ptrdiff_t>(given), arguments.positional.end());
+    Values more(arguments.positional.begin() + static_cast<std::ptrdiff_t>(given),
+                arguments.positional.end());
     body->set("varargs", make_sequence(std::move(more), Sequence::Kind::tuple));
   } else if (arguments.positional.size() > names.size()) {
-    throw TemplateError("macro '" + macro.name + "' takes not more than " + std::to_string(names.size()) + " arguments");
+    throw TemplateError("macro '" + macro.name + "' takes not more than " + std::to_string(names.size()) +
+                        " arguments");
   }
   const auto line = line_;
   auto made = text(capture(macro.body, body));
@@ -347,7 +353,8 @@ Value Machine::evaluate(const Pairs& node, const ScopePtr& scope) {
   for (const auto& [key_node, value_node] : node.pairs) {
     const auto key = evaluate(key_node, scope);
     auto value = evaluate(value_node, scope);
-    const auto same = std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return equal(entry.first, key); });
+    const auto same = std::find_if(entries.begin(), entries.end(),
+                                   [&](const auto& entry) { return equal(entry.first, key); });
     if (same == entries.end()) {
       entries.emplace_back(key, std::move(value));
     } else {
@@ -415,7 +422,9 @@ Value Machine::evaluate(const Subscript& node, const ScopePtr& scope) {
 }
 
 Value Machine::evaluate(const Slice& node, const ScopePtr& scope) {
-  const auto part = [&](const ExpressionPtr& given) { return given == nullptr ? Value() : evaluate(*given, scope); };
+  const auto part = [&](const ExpressionPtr& given) {
+    return given == nullptr ? Value() : evaluate(*given, scope);
+  };
   const auto object = evaluate(*node.object, scope);
   const auto start = part(node.start);
   const auto stop = part(node.stop);
@@ -436,7 +445,8 @@ Value Machine::apply_filter(const Filter& node, const Value* block_text, const S
   Value operand;
   if (node.operand == nullptr) {
     operand = *block_text;
-  } else if (const auto* inside = block_text == nullptr ? nullptr : std::get_if<Filter>(&node.operand->kind)) {
+  } else if (const auto* inside =
+                 block_text == nullptr ? nullptr : std::get_if<Filter>(&node.operand->kind)) {
     operand = apply_filter(*inside, block_text, scope);
   } else {
     operand = evaluate(*node.operand, scope);
@@ -452,15 +462,18 @@ Value Machine::evaluate(const Test& node, const ScopePtr& scope) {
 Arguments Machine::evaluate(const CallArguments& node, const ScopePtr& scope) {
   Arguments arguments;
   for (const auto& argument : node.positional) arguments.positional.push_back(evaluate(argument, scope));
-  for (const auto& [name, argument] : node.named) arguments.named.emplace_back(name, evaluate(argument, scope));
+  for (const auto& [name, argument] : node.named)
+    arguments.named.emplace_back(name, evaluate(argument, scope));
   if (node.more_positional != nullptr) {
-    for (auto& argument : iterate(evaluate(*node.more_positional, scope))) arguments.positional.push_back(std::move(argument));
+    for (auto& argument : iterate(evaluate(*node.more_positional, scope)))
+      arguments.positional.push_back(std::move(argument));
   }
   if (node.more_named != nullptr) {
     const auto more = evaluate(*node.more_named, scope);
     const auto* mapping = more.as<Mapping>();
     if (mapping == nullptr) throw TemplateError("the argument behind ** must be a mapping");
-    for (const auto& [name, argument] : *mapping->entries) arguments.named.emplace_back(to_text(name), argument);
+    for (const auto& [name, argument] : *mapping->entries)
+      arguments.named.emplace_back(to_text(name), argument);
   }
   return arguments;
 }

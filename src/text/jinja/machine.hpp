@@ -1,6 +1,6 @@
 #pragma once
-// Runs a parsed template. One object a rendering; every step, every piece of text made and every level of nesting is
-// counted against limits.
+// Runs a parsed template. One object a rendering; every step, every piece of text made and every level of
+// nesting is counted against limits.
 
 #include <cstdint>
 #include <ctime>
@@ -32,8 +32,8 @@ class Machine {
   std::string render(const Block& block, const Entries& variables);
 
   // For filters, tests, methods and functions.
-  void step(std::uint64_t count = 1);        // counts work; throws at the limit
-  void expect_text(std::uint64_t bytes);     // counts text before it is made
+  void step(std::uint64_t count = 1);     // counts work; throws at the limit
+  void expect_text(std::uint64_t bytes);  // counts text before it is made
   Value text(std::string made, bool markup = false);
   Value call(const Value& callee, const Arguments& arguments);
   Value attribute(const Value& object, const std::string& name);

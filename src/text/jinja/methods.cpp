@@ -23,7 +23,8 @@ Value texts(Machine& machine, std::vector<std::string> parts, Sequence::Kind kin
 }
 
 // A prefix, or a tuple of which one must fit.
-bool fits_any(const Value& wanted, const std::string& function, const std::function<bool(const std::string&)>& fits) {
+bool fits_any(const Value& wanted, const std::string& function,
+              const std::function<bool(const std::string&)>& fits) {
   if (const auto* text = wanted.as<Text>()) return fits(*text->text);
   const auto* tuple = wanted.as<Sequence>();
   if (tuple == nullptr || tuple->kind != Sequence::Kind::tuple)
@@ -48,7 +49,8 @@ template <bool from_right>
 Value split_method(Machine& machine, const std::string& self, const Arguments& arguments) {
   const Bound bound("split", arguments, {"sep", "maxsplit"});
   const auto limit = bound.count(1, -1);
-  return texts(machine, from_right ? split_right(self, bound.text(0), limit) : split(self, bound.text(0), limit));
+  return texts(machine,
+               from_right ? split_right(self, bound.text(0), limit) : split(self, bound.text(0), limit));
 }
 
 // Position of a part, in characters; -1 where there is none.
@@ -67,7 +69,8 @@ Value find_in_text(Machine& machine, const std::string& self, const Arguments& a
   const auto end = place(2, size);
   std::int64_t found = -1;
   if (begin <= end) {
-    const auto window = std::u32string_view(letters).substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+    const auto window = std::u32string_view(letters).substr(static_cast<std::size_t>(begin),
+                                                            static_cast<std::size_t>(end - begin));
     const auto at = from_right ? window.rfind(part) : window.find(part);
     if (at != window.npos) found = begin + static_cast<std::int64_t>(at);
   }
@@ -88,8 +91,9 @@ Value count_in_text(Machine& machine, const std::string& self, const Arguments& 
 template <bool at_start>
 Value affix_method(Machine&, const std::string& self, const Arguments& arguments) {
   const Bound bound(at_start ? "startswith" : "endswith", arguments, {"affix"});
-  return Value(fits_any(bound.require(0), at_start ? "startswith" : "endswith",
-                        [&](const std::string& affix) { return at_start ? self.starts_with(affix) : self.ends_with(affix); }));
+  return Value(fits_any(
+      bound.require(0), at_start ? "startswith" : "endswith",
+      [&](const std::string& affix) { return at_start ? self.starts_with(affix) : self.ends_with(affix); }));
 }
 
 template <bool at_start>
@@ -127,7 +131,9 @@ Value pad_method(Machine& machine, const std::string& self, const Arguments& arg
   const auto room = std::max<std::int64_t>(bound.count(0, 0) - size, 0);
   machine.expect_text(static_cast<std::uint64_t>(room) * fill.size());
   // Python puts the odd one on the left where the width is odd.
-  const auto before = align == Align::left ? 0 : align == Align::right ? room : room / 2 + (room & (room + size) & 1);
+  const auto before = align == Align::left    ? 0
+                      : align == Align::right ? room
+                                              : room / 2 + (room & (room + size) & 1);
   std::string made;
   for (std::int64_t i = 0; i < before; ++i) made += fill;
   made += self;
@@ -138,16 +144,19 @@ Value pad_method(Machine& machine, const std::string& self, const Arguments& arg
 Value zfill_method(Machine& machine, const std::string& self, const Arguments& arguments) {
   const Bound bound("zfill", arguments, {"width"});
   bound.require(0);
-  const auto room = std::max<std::int64_t>(bound.count(0, 0) - static_cast<std::int64_t>(count_utf8(self)), 0);
+  const auto room =
+      std::max<std::int64_t>(bound.count(0, 0) - static_cast<std::int64_t>(count_utf8(self)), 0);
   machine.expect_text(static_cast<std::uint64_t>(room));
   const std::size_t sign = self.starts_with('-') || self.starts_with('+') ? 1 : 0;
-  return machine.text(self.substr(0, sign) + std::string(static_cast<std::size_t>(room), '0') + self.substr(sign));
+  return machine.text(self.substr(0, sign) + std::string(static_cast<std::size_t>(room), '0') +
+                      self.substr(sign));
 }
 
 Value replace_method(Machine& machine, const std::string& self, const Arguments& arguments) {
   const Bound bound("replace", arguments, {"old", "new", "count"});
   bound.require(1);
-  return machine.text(replace(machine, self, bound.text(0).value_or(""), bound.text(1).value_or(""), bound.count(2, -1)));
+  return machine.text(
+      replace(machine, self, bound.text(0).value_or(""), bound.text(1).value_or(""), bound.count(2, -1)));
 }
 
 Value join_method(Machine& machine, const std::string& self, const Arguments& arguments) {
@@ -156,7 +165,8 @@ Value join_method(Machine& machine, const std::string& self, const Arguments& ar
   bool first = true;
   for (const auto& item : machine.iterate(bound.require(0))) {
     const auto* text = item.as<Text>();
-    if (text == nullptr) throw TemplateError("join needs strings, not '" + std::string(type_name(item)) + "'");
+    if (text == nullptr)
+      throw TemplateError("join needs strings, not '" + std::string(type_name(item)) + "'");
     machine.expect_text(self.size() + text->text->size());
     if (!first) made += self;
     made += *text->text;
@@ -285,7 +295,8 @@ Value count_in_list(Machine& machine, const Sequence& self, const Arguments& arg
   const Bound bound("count", arguments, {"value"});
   machine.step(self.items->size());
   const auto& wanted = bound.require(0);
-  const auto count = std::count_if(self.items->begin(), self.items->end(), [&](const Value& item) { return equal(item, wanted); });
+  const auto count = std::count_if(self.items->begin(), self.items->end(),
+                                   [&](const Value& item) { return equal(item, wanted); });
   return Value(static_cast<Int>(count));
 }
 
@@ -293,7 +304,8 @@ Value index_in_list(Machine& machine, const Sequence& self, const Arguments& arg
   const Bound bound("index", arguments, {"value"});
   machine.step(self.items->size());
   const auto& wanted = bound.require(0);
-  const auto found = std::find_if(self.items->begin(), self.items->end(), [&](const Value& item) { return equal(item, wanted); });
+  const auto found = std::find_if(self.items->begin(), self.items->end(),
+                                  [&](const Value& item) { return equal(item, wanted); });
   if (found == self.items->end()) throw TemplateError(to_repr(wanted) + " is not in the list");
   return Value(static_cast<Int>(found - self.items->begin()));
 }
@@ -305,24 +317,31 @@ std::optional<Value> find_method(const Value& object, const std::string& name) {
   if (const auto* text = object.as<Text>()) {
     const auto found = text_methods().find(name);
     if (found == text_methods().end()) return std::nullopt;
-    return make_function(name, [self = *text, method = found->second](Machine& machine, const Arguments& arguments) {
-      machine.step(1 + self.text->size() / 64);
-      return method(machine, *self.text, arguments);
-    });
+    return make_function(
+        name, [self = *text, method = found->second](Machine& machine, const Arguments& arguments) {
+          machine.step(1 + self.text->size() / 64);
+          return method(machine, *self.text, arguments);
+        });
   }
   if (const auto* mapping = object.as<Mapping>()) {
     const auto method = mapping_method(name);
     if (method == nullptr) return std::nullopt;
-    return make_function(name, [self = *mapping, method](Machine& machine, const Arguments& arguments) {
-      return method(machine, self, arguments);
-    }, nesting);
+    return make_function(
+        name,
+        [self = *mapping, method](Machine& machine, const Arguments& arguments) {
+          return method(machine, self, arguments);
+        },
+        nesting);
   }
   if (const auto* sequence = object.as<Sequence>(); sequence && sequence->kind != Sequence::Kind::generator) {
     const auto method = name == "count" ? count_in_list : name == "index" ? index_in_list : nullptr;
     if (method == nullptr) return std::nullopt;
-    return make_function(name, [self = *sequence, method](Machine& machine, const Arguments& arguments) {
-      return method(machine, self, arguments);
-    }, nesting);
+    return make_function(
+        name,
+        [self = *sequence, method](Machine& machine, const Arguments& arguments) {
+          return method(machine, self, arguments);
+        },
+        nesting);
   }
   return std::nullopt;
 }

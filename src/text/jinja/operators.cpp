@@ -73,8 +73,10 @@ Value integers(Operator op, Int left, Int right) {
     case Operator::modulo:
       if (right == 0) by_zero();
       // The one quotient that does not fit.
-      if (right == -1) return Value(op == Operator::modulo ? Int{0} : std::get<Int>(negate(Value(left)).data));
-      return Value(op == Operator::modulo ? left - floor_quotient(left, right) * right : floor_quotient(left, right));
+      if (right == -1)
+        return Value(op == Operator::modulo ? Int{0} : std::get<Int>(negate(Value(left)).data));
+      return Value(op == Operator::modulo ? left - floor_quotient(left, right) * right
+                                          : floor_quotient(left, right));
     case Operator::power:
       if (right < 0) {
         if (left == 0) by_zero();
@@ -112,7 +114,9 @@ Value reals(Operator op, double left, double right) {
 
 Value add_texts(Machine& machine, const Text& left, const Text& right) {
   const bool markup = left.markup || right.markup;
-  const auto part = [&](const Text& text) { return markup && !text.markup ? escape_html(*text.text) : *text.text; };
+  const auto part = [&](const Text& text) {
+    return markup && !text.markup ? escape_html(*text.text) : *text.text;
+  };
   machine.expect_text(left.text->size() + right.text->size());
   return machine.text(part(left) + part(right), markup);
 }
@@ -244,7 +248,8 @@ bool compare(Machine& machine, Comparison comparison, const Value& left, const V
 Int to_int(const Value& value, const std::string& what) {
   if (const auto* undefined = value.as<Undefined>()) undefined_used(*undefined);
   const auto integer = integer_of(value);
-  if (!integer) throw TemplateError(what + " must be a whole number, not '" + std::string(type_name(value)) + "'");
+  if (!integer)
+    throw TemplateError(what + " must be a whole number, not '" + std::string(type_name(value)) + "'");
   return *integer;
 }
 
@@ -257,7 +262,8 @@ std::ptrdiff_t index_of(Int index, std::size_t size) {
 Value slice(Machine& machine, const Value& value, const Value& start, const Value& stop, const Value& step) {
   if (const auto* undefined = value.as<Undefined>()) undefined_used(*undefined);
   const auto* text = value.as<Text>();
-  if (text == nullptr && !is_list(value)) return make_undefined("'" + std::string(type_name(value)) + " object' has no slices");
+  if (text == nullptr && !is_list(value))
+    return make_undefined("'" + std::string(type_name(value)) + " object' has no slices");
   const auto letters = text != nullptr ? code_points(*text->text) : std::u32string();
   const auto size = static_cast<Int>(text != nullptr ? letters.size() : value.as<Sequence>()->items->size());
   const Int stride = step.is<None>() ? 1 : to_int(step, "a slice's step");
@@ -286,7 +292,9 @@ Value slice(Machine& machine, const Value& value, const Value& start, const Valu
     at += stride;
   }
   if (text != nullptr) return machine.text(from_code_points(picked_letters), text->markup);
-  return make_sequence(std::move(picked), value.as<Sequence>()->kind == Sequence::Kind::list ? Sequence::Kind::list : Sequence::Kind::tuple);
+  return make_sequence(std::move(picked), value.as<Sequence>()->kind == Sequence::Kind::list
+                                              ? Sequence::Kind::list
+                                              : Sequence::Kind::tuple);
 }
 
 }  // namespace diffuse::jinja

@@ -21,7 +21,8 @@ class Parser : private ExpressionParser {
   }
 
  private:
-  // Reads statements up to a tag with one of the names, which stays current; up to the end where there are none.
+  // Reads statements up to a tag with one of the names, which stays current; up to the end where there are
+  // none.
   Block parse_block(std::initializer_list<std::string_view> ends) {
     const Nest nest(*this);
     Block block;
@@ -80,7 +81,8 @@ class Parser : private ExpressionParser {
       if (name == "break") return Break{};
       return Continue{};
     }
-    for (const auto* known : {"block", "extends", "include", "import", "from", "autoescape", "do", "trans", "debug"})
+    for (const auto* known :
+         {"block", "extends", "include", "import", "from", "autoescape", "do", "trans", "debug"})
       if (name == known) fail("the tag '" + name + "' is not known", true);
     fail("unexpected tag '" + name.substr(0, 40) + "'");
   }
@@ -103,7 +105,8 @@ class Parser : private ExpressionParser {
       skip();
       end_tag();
     }
-    return {std::move(target), std::move(iterable), std::move(condition), recursive, std::move(body), std::move(otherwise)};
+    return {std::move(target), std::move(iterable), std::move(condition),
+            recursive,         std::move(body),     std::move(otherwise)};
   }
 
   If parse_if() {
@@ -159,7 +162,8 @@ class Parser : private ExpressionParser {
     loops_ = loops;
     const auto reads = macros_.back();
     macros_.pop_back();
-    return {std::move(name), std::move(parameters), std::move(body), reads.varargs, reads.kwargs, reads.caller};
+    return {std::move(name), std::move(parameters), std::move(body),
+            reads.varargs,   reads.kwargs,          reads.caller};
   }
 
   Macro parse_macro() {

@@ -113,12 +113,14 @@ std::string strip(std::string_view text, Side side, const std::optional<std::str
   return std::string(text.substr(begin, end - begin));
 }
 
-std::vector<std::string> split(std::string_view text, const std::optional<std::string>& separator, std::int64_t limit) {
+std::vector<std::string> split(std::string_view text, const std::optional<std::string>& separator,
+                               std::int64_t limit) {
   if (!separator) return split_at_space(text, limit);
   if (separator->empty()) throw TemplateError("empty separator");
   std::vector<std::string> parts;
   std::size_t at = 0;
-  for (auto found = text.find(*separator); found != text.npos && (limit < 0 || static_cast<std::int64_t>(parts.size()) < limit);
+  for (auto found = text.find(*separator);
+       found != text.npos && (limit < 0 || static_cast<std::int64_t>(parts.size()) < limit);
        found = text.find(*separator, at)) {
     parts.push_back(std::string(text.substr(at, found - at)));
     at = found + separator->size();

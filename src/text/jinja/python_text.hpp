@@ -19,7 +19,8 @@ enum class Side { left, right, both };
 std::string strip(std::string_view text, Side side, const std::optional<std::string>& letters);
 
 // str.split and str.rsplit: at white space where there is no separator. `limit` < 0: no limit.
-std::vector<std::string> split(std::string_view text, const std::optional<std::string>& separator, std::int64_t limit);
+std::vector<std::string> split(std::string_view text, const std::optional<std::string>& separator,
+                               std::int64_t limit);
 std::vector<std::string> split_right(std::string_view text, const std::optional<std::string>& separator,
                                      std::int64_t limit);
 std::vector<std::string> split_lines(std::string_view text);
@@ -29,9 +30,9 @@ std::string replace(Machine& machine, std::string_view text, std::string_view fr
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string capitalize(std::string_view text);
-std::string title(std::string_view text);      // str.title
+std::string title(std::string_view text);  // str.title
 std::string swap_case(std::string_view text);
-bool is_alphabetic(char32_t code);    // str.isalpha of one character, and so on
+bool is_alphabetic(char32_t code);  // str.isalpha of one character, and so on
 bool is_digit(char32_t code);
 bool is_decimal(char32_t code);
 bool is_any_number(char32_t code);

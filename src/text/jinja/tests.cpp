@@ -86,7 +86,8 @@ bool is_escaped(Machine&, const Value& operand, const Arguments& arguments) {
 bool is_filter(Machine&, const Value& operand, const Arguments& arguments) {
   const Bound bound("filter", arguments, {});
   const auto name = to_text(operand);
-  return find_text_filter(name) != nullptr || find_list_filter(name) != nullptr || find_value_filter(name) != nullptr;
+  return find_text_filter(name) != nullptr || find_list_filter(name) != nullptr ||
+         find_value_filter(name) != nullptr;
 }
 
 bool is_test(Machine&, const Value& operand, const Arguments& arguments) {

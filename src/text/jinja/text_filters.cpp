@@ -22,7 +22,8 @@ Value trim_filter(Machine& machine, const Value& operand, const Arguments& argum
 
 Value replace_filter(Machine& machine, const Value& operand, const Arguments& arguments) {
   const Bound bound("replace", arguments, {"old", "new", "count"});
-  return machine.text(replace(machine, to_text(operand), to_text(bound.require(0)), to_text(bound.require(1)), bound.count(2, -1)));
+  return machine.text(replace(machine, to_text(operand), to_text(bound.require(0)), to_text(bound.require(1)),
+                              bound.count(2, -1)));
 }
 
 // Unlike str.title: a word begins behind a space, a dash or an opening bracket.
@@ -49,7 +50,8 @@ Value title_filter(Machine& machine, const Value& operand, const Arguments& argu
 
 Value indent_filter(Machine& machine, const Value& operand, const Arguments& arguments) {
   const Bound bound("indent", arguments, {"width", "first", "blank"});
-  if (!operand.is<Text>()) throw TemplateError("indent needs a string, not '" + std::string(type_name(operand)) + "'");
+  if (!operand.is<Text>())
+    throw TemplateError("indent needs a string, not '" + std::string(type_name(operand)) + "'");
   const auto* width = bound.find(0);
   std::string margin;
   if (width != nullptr && width->is<Text>()) {
@@ -97,7 +99,8 @@ Value truncate_filter(Machine& machine, const Value& operand, const Arguments& a
   const auto end = code_points(bound.text(2).value_or("..."));
   const auto length = bound.count(0, 255);
   const auto leeway = bound.count(3, 5);
-  if (length < static_cast<std::int64_t>(end.size()) || leeway < 0) throw TemplateError("truncate: the length is too small");
+  if (length < static_cast<std::int64_t>(end.size()) || leeway < 0)
+    throw TemplateError("truncate: the length is too small");
   if (static_cast<std::int64_t>(letters.size()) <= length + leeway) return operand;
   auto kept = letters.substr(0, static_cast<std::size_t>(length) - end.size());
   if (!bound.flag(1, false)) kept = kept.substr(0, kept.rfind(U' '));
@@ -133,8 +136,11 @@ Value tojson_filter(Machine& machine, const Value& operand, const Arguments& arg
   style.sort_keys = bound.flag(3, false);
   if (const auto* indent = bound.find(1); indent != nullptr && !indent->is<None>()) {
     constexpr std::int64_t kMost = 1000;
-    style.indent = indent->is<Text>() ? *indent->as<Text>()->text
-                                      : std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(bound.count(1, 0), 0, kMost)), ' ');
+    style.indent =
+        indent->is<Text>()
+            ? *indent->as<Text>()->text
+            : std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(bound.count(1, 0), 0, kMost)),
+                          ' ');
   }
   style.item_separator = style.indent ? "," : ", ";
   style.key_separator = ": ";

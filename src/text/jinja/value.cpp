@@ -164,7 +164,8 @@ Value make_mapping(Entries entries) {
 
 Value make_function(std::string name, std::function<Value(Machine&, const Arguments&)> call, int nesting) {
   check_nesting(nesting);
-  return Value(Function{std::make_shared<const Callable>(Callable{std::move(name), std::move(call), nesting})});
+  return Value(
+      Function{std::make_shared<const Callable>(Callable{std::move(name), std::move(call), nesting})});
 }
 
 const Value* find_entry(const Entries& entries, const Value& key) {
@@ -185,8 +186,9 @@ std::string_view type_name(const Value& value) {
         return "generator";
     }
   }
-  constexpr std::string_view kNames[] = {"Undefined", "NoneType", "bool",      "int",         "float",   "str",
-                                         "list",      "dict",     "Namespace", "LoopContext", "function"};
+  constexpr std::string_view kNames[] = {"Undefined", "NoneType",    "bool",    "int",
+                                         "float",     "str",         "list",    "dict",
+                                         "Namespace", "LoopContext", "function"};
   return kNames[value.data.index()];
 }
 
@@ -219,7 +221,8 @@ std::string float_repr(double number) {
   if (std::isnan(number)) return "nan";
   if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
   char buffer[400];
-  const auto scientific = std::to_chars(buffer, buffer + sizeof buffer, number, std::chars_format::scientific);
+  const auto scientific =
+      std::to_chars(buffer, buffer + sizeof buffer, number, std::chars_format::scientific);
   std::string out(buffer, scientific.ptr);
   const auto exponent = std::stoi(out.substr(out.find('e') + 1));
   if (exponent < -4 || exponent >= 16) return out;
@@ -276,7 +279,7 @@ bool less(const Value& a, const Value& b) {
   if (const auto x = as_number(a), y = as_number(b); x && y) return *x < *y;
   // UTF-8 keeps the order of code points.
   if (a.is<Text>() && b.is<Text>()) return *a.as<Text>()->text < *b.as<Text>()->text;
-  if (const auto *x = a.as<Sequence>(), *y = b.as<Sequence>();
+  if (const auto* x = a.as<Sequence>(), *y = b.as<Sequence>();
       x && y && same_kind(x->kind, y->kind) && x->kind != Sequence::Kind::generator)
     return less_sequences(*x, *y);
   throw TemplateError("'<' is not supported between '" + std::string(type_name(a)) + "' and '" +

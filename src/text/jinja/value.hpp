@@ -81,8 +81,8 @@ struct Value {
   explicit Value(Int number) : data(number) {}
   explicit Value(double number) : data(number) {}
   template <typename Kind>
-    requires(std::is_class_v<Kind> && !std::is_same_v<Kind, Value>)
-  explicit Value(Kind kind) : data(std::move(kind)) {}
+  requires(std::is_class_v<Kind> && !std::is_same_v<Kind, Value>) explicit Value(Kind kind)
+      : data(std::move(kind)) {}
 
   template <typename Kind>
   const Kind* as() const {

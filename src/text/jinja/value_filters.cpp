@@ -26,7 +26,8 @@ Value length_filter(Machine&, const Value& operand, const Arguments& arguments) 
   if (const auto* text = operand.as<Text>()) return number(count_utf8(*text->text));
   if (const auto* mapping = operand.as<Mapping>()) return number(mapping->entries->size());
   if (const auto* loop = operand.as<Loop>()) return number(loop->state->items.size());
-  if (const auto* sequence = operand.as<Sequence>(); sequence && sequence->taken == nullptr) return number(sequence->items->size());
+  if (const auto* sequence = operand.as<Sequence>(); sequence && sequence->taken == nullptr)
+    return number(sequence->items->size());
   throw TemplateError("object of type '" + std::string(type_name(operand)) + "' has no len()");
 }
 
@@ -50,7 +51,8 @@ std::optional<std::string> without_underscores(const std::string& text) {
       out += text[i];
       continue;
     }
-    const bool between = i > 0 && i + 1 < text.size() && std::isalnum(static_cast<unsigned char>(text[i - 1])) != 0 &&
+    const bool between = i > 0 && i + 1 < text.size() &&
+                         std::isalnum(static_cast<unsigned char>(text[i - 1])) != 0 &&
                          std::isalnum(static_cast<unsigned char>(text[i + 1])) != 0;
     if (!between) return std::nullopt;
   }
@@ -63,7 +65,10 @@ std::optional<Int> parse_int(const std::string& given, std::int64_t base) {
   const bool negative = text->front() == '-';
   std::size_t at = negative || text->front() == '+' ? 1 : 0;
   const auto prefix = text->substr(at, 2);
-  const auto prefixed = prefix == "0x" || prefix == "0X" ? 16 : prefix == "0o" || prefix == "0O" ? 8 : prefix == "0b" || prefix == "0B" ? 2 : 0;
+  const auto prefixed = prefix == "0x" || prefix == "0X"   ? 16
+                        : prefix == "0o" || prefix == "0O" ? 8
+                        : prefix == "0b" || prefix == "0B" ? 2
+                                                           : 0;
   if (prefixed != 0 && (base == prefixed || base == 0)) {
     base = prefixed;
     at += 2;
@@ -173,9 +178,10 @@ Value attr_filter(Machine& machine, const Value& operand, const Arguments& argum
 
 FilterFunction find_value_filter(std::string_view name) {
   static const std::map<std::string_view, FilterFunction> filters = {
-      {"abs", abs_filter},       {"attr", attr_filter}, {"count", length_filter}, {"d", default_filter},
-      {"default", default_filter}, {"float", float_filter}, {"int", int_filter}, {"length", length_filter},
-      {"round", round_filter},   {"string", string_filter},
+      {"abs", abs_filter},       {"attr", attr_filter},       {"count", length_filter},
+      {"d", default_filter},     {"default", default_filter}, {"float", float_filter},
+      {"int", int_filter},       {"length", length_filter},   {"round", round_filter},
+      {"string", string_filter},
   };
   const auto found = filters.find(name);
   return found == filters.end() ? nullptr : found->second;
