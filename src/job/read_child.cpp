@@ -28,33 +28,8 @@ namespace {
 constexpr const char* kCommand = "__read-h5";
 constexpr std::string_view kJob = "job";
 constexpr std::string_view kResult = "result";
-constexpr std::uint64_t kAnswerMagic = 0x31305752354844ULL;  // "DH5RW01"
-constexpr std::size_t kHeadBytes = 3 * sizeof(std::uint64_t);
 constexpr std::size_t kLongestMessage = 4096;
 constexpr std::uint64_t kMebi = 1U << 20;
-
-// The answer: magic, length and digest of the payload; the payload is an exit code, then a message or the
-// value.
-std::string sealed(const wire::Writer& payload) {
-  const auto bytes = std::as_bytes(std::span(payload.bytes()));
-  wire::Writer head;
-  head.number(kAnswerMagic);
-  head.number<std::uint64_t>(bytes.size());
-  head.number(digest64(bytes));
-  return head.bytes() + payload.bytes();
-}
-
-// The payload of an answer that arrived whole, else nothing.
-std::span<const std::byte> unsealed(const std::string& answer) {
-  const auto bytes = std::as_bytes(std::span(answer));
-  if (bytes.size() < kHeadBytes) return {};
-  wire::Reader head(bytes.first(kHeadBytes), "answer");
-  const auto payload = bytes.subspan(kHeadBytes);
-  if (head.number<std::uint64_t>() != kAnswerMagic || head.number<std::uint64_t>() != payload.size() ||
-      head.number<std::uint64_t>() != digest64(payload))
-    return {};
-  return payload;
-}
 
 std::string file_what(std::string_view kind, const std::string& path) {
   return std::string(kind) + " file '" + path + "'";
@@ -84,6 +59,7 @@ void write_value(wire::Writer& out, std::string_view kind, const std::string& pa
   }
 }
 
+// An exit code, then a message or the value.
 wire::Writer answer_of(std::string_view kind, const std::string& path, std::uint64_t data_bytes) {
   ExitCode code = ExitCode::bad_data;
   std::string message;
@@ -145,7 +121,7 @@ T read_through_child(std::string_view kind, const std::filesystem::path& path, c
       job_detail::run_self({kCommand, std::string(kind), path.string(), std::to_string(limits.data_bytes),
                             std::to_string(limits.cpu_seconds)},
                            limits.silence, memory_limit(limits));
-  const auto payload = unsealed(answer.bytes);
+  const auto payload = wire::unsealed(std::as_bytes(std::span(answer.bytes)));
   if (payload.empty()) {
     const std::string reason =
         answer.too_long    ? "took longer than " + std::to_string(limits.silence.count() / 1000) + " s"
@@ -193,7 +169,7 @@ int read_h5_child(int argc, char** argv) {
   const std::string_view kind = argv[2];
   if (kind != kJob && kind != kResult) return 2;
   job_detail::bound_this_process(memory_limit({data_bytes, cpu_seconds, {}}), cpu_seconds);
-  const bool written = write_all(job_detail::kAnswerFd, sealed(answer_of(kind, argv[3], data_bytes)));
+  const bool written = write_all(job_detail::kAnswerFd, wire::sealed(answer_of(kind, argv[3], data_bytes)));
   _exit(written ? 0 : 1);
 }
 

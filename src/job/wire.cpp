@@ -1,5 +1,6 @@
 #include "job/wire.hpp"
 
+#include "core/hash.hpp"
 #include "job/names.hpp"
 #include "job/result_file.hpp"
 #include "job/utf8.hpp"
@@ -9,6 +10,8 @@ namespace {
 
 enum class Kind : std::uint8_t { prompt, messages, tokens, unusable };
 
+constexpr std::uint64_t kSealMagic = 0x31305752354844ULL;  // "DH5RW01"
+constexpr std::size_t kSealBytes = 3 * sizeof(std::uint64_t);
 constexpr std::size_t kLeastRequest = 8 + 1 + 8 + 8;  // id, kind, input, generate
 constexpr std::size_t kLeastSample = 8 + 8 + 1 + 4 * 8 + 3 * 8;
 constexpr std::size_t kLeastResult = 8 + 1 + 8 + 8 + 8 + 8 + 8 + 8;
@@ -210,6 +213,25 @@ Result read_result(Reader& in) {
   result.requests.reserve(count);
   for (std::size_t i = 0; i < count; ++i) result.requests.push_back(read_request_result(in));
   return result;
+}
+
+std::string sealed(const Writer& payload) {
+  const auto bytes = std::as_bytes(std::span(payload.bytes()));
+  Writer head;
+  head.number(kSealMagic);
+  head.number<std::uint64_t>(bytes.size());
+  head.number(digest64(bytes));
+  return head.bytes() + payload.bytes();
+}
+
+std::span<const std::byte> unsealed(std::span<const std::byte> bytes) {
+  if (bytes.size() < kSealBytes) return {};
+  Reader head(bytes.first(kSealBytes), "seal");
+  const auto payload = bytes.subspan(kSealBytes);
+  const bool whole = head.number<std::uint64_t>() == kSealMagic &&
+                     head.number<std::uint64_t>() == payload.size() &&
+                     head.number<std::uint64_t>() == digest64(payload);
+  return whole ? payload : std::span<const std::byte>();
 }
 
 }  // namespace diffuse::wire

@@ -92,4 +92,9 @@ Job read_job(Reader& in);
 RequestResult read_request_result(Reader& in);
 Result read_result(Reader& in);
 
+// Bytes that show whether they arrived whole: magic, length and digest in front.
+std::string sealed(const Writer& payload);
+// The payload; empty where anything is missing, added or changed.
+std::span<const std::byte> unsealed(std::span<const std::byte> bytes);
+
 }  // namespace diffuse::wire

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <numeric>
 
 #include "core/error.hpp"
 
@@ -26,6 +27,8 @@ class Driver {
         stages_(schedule.stages),
         policy_(schedule, needs_of(sequences)),
         states_(sequences.size()) {
+    last_layer_ =
+        std::accumulate(layers.begin(), layers.end(), std::int64_t{0}) - 2;  // the front counts as one
     slots_.resize(static_cast<std::size_t>(std::max(policy_.slots(), 1)));
     owner_.resize(slots_.size());
   }
@@ -86,6 +89,11 @@ class Driver {
     return needs;
   }
 
+  std::int64_t first_layer_of(int stage) const {
+    const auto before = std::accumulate(layers_.begin(), layers_.begin() + stage, std::int64_t{0});
+    return stage == 0 ? 0 : before - 1;  // the front counts as one
+  }
+
   void tell(const Descriptor& descriptor) {
     while (!told_.empty() && std::all_of(told_.front().tickets.begin(), told_.front().tickets.end(),
                                          [](const auto& t) { return t->done(); })) {
@@ -93,9 +101,10 @@ class Driver {
     }
     auto& told = told_.emplace_back(Told{descriptor, {}});
     for (int peer = 1; peer < stages_; ++peer) {
-      told.tickets.push_back(transport_.send(peer, Channel::control,
-                                             std::as_bytes(std::span(&told.descriptor, 1)),
-                                             {"a descriptor, step " + std::to_string(descriptor.number)}));
+      told.tickets.push_back(
+          transport_.send(peer, Channel::control, std::as_bytes(std::span(&told.descriptor, 1)),
+                          {"a descriptor for layer " + std::to_string(first_layer_of(peer)) + ", " +
+                           describe_requests(descriptor, slots_)}));
     }
   }
 
@@ -139,9 +148,9 @@ class Driver {
     auto& flight = flights_.emplace_back(Flight{step, {}, nullptr});
     if (stages_ > 1) {
       flight.answer.resize(answer_bytes(step, slots_));
-      flight.ticket =
-          transport_.receive(stages_ - 1, Channel::result, flight.answer,
-                             {"the answer to step " + std::to_string(step.number) + " from the last layer"});
+      flight.ticket = transport_.receive(
+          stages_ - 1, Channel::result, flight.answer,
+          {"the answer of layer " + std::to_string(last_layer_) + ", " + describe_requests(step, slots_)});
       stage_.run(step, ids);
     } else {
       flight.answer = stage_.run(step, ids);
@@ -234,6 +243,7 @@ class Driver {
   bool trace_;
   const DriverEvents& events_;
   int stages_;
+  std::int64_t last_layer_ = 0;
   AutoregressivePolicy policy_;
   std::vector<State> states_;
   std::vector<SampleSpec> slots_;

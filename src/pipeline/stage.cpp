@@ -80,17 +80,22 @@ Stage::Stage(Executor& executor, Backend& backend, Transport& transport, const R
 
 Stage::~Stage() = default;
 
-std::string Stage::describe(const Descriptor& step) const {
-  std::string text = "layer " + std::to_string(executor_.slice().first_layer) + ", step " +
-                     std::to_string(step.number) + ", request";
-  for (int i = 0; i < std::min<int>(step.entries, 4); ++i) {
-    text +=
-        (i == 0 ? " " : ", ") +
-        std::to_string(
-            slots_[static_cast<std::size_t>(step.entry[static_cast<std::size_t>(i)].slot)].sampling.request);
+std::string describe_requests(const Descriptor& step, std::span<const SampleSpec> slots) {
+  constexpr int kMostNamed = 4;
+  std::string text = "step " + std::to_string(step.number) + ", request";
+  for (int i = 0; i < std::min<int>(step.entries, kMostNamed); ++i) {
+    const auto slot = static_cast<std::size_t>(step.entry[static_cast<std::size_t>(i)].slot);
+    text += (i == 0 ? " " : ", ") + std::to_string(slots[slot].request);
   }
-  if (step.entries > 4) text += " and " + std::to_string(step.entries - 4) + " more";
+  if (step.entries > kMostNamed) text += " and " + std::to_string(step.entries - kMostNamed) + " more";
   return text;
+}
+
+std::string Stage::describe(const Descriptor& step) const {
+  std::vector<SampleSpec> slots;
+  slots.reserve(slots_.size());
+  for (const auto& slot : slots_) slots.push_back(slot.sampling);
+  return "layer " + std::to_string(executor_.slice().first_layer) + ", " + describe_requests(step, slots);
 }
 
 Stage::SlotState& Stage::slot_of(std::int32_t slot) {
@@ -119,7 +124,8 @@ Stage::Pending Stage::next_command() {
   const auto listen = [&] {
     incoming_ticket_ =
         transport_.receive(0, Channel::control, std::as_writable_bytes(std::span(&incoming_, 1)),
-                           {"the next step's descriptor"});
+                           {"the next descriptor for layer " + std::to_string(executor_.slice().first_layer) +
+                            ", " + last_step_});
   };
   if (!incoming_ticket_) listen();
   // Descriptors that are here already are looked at ahead, so that the rows of the next step can arrive while
@@ -131,6 +137,7 @@ Stage::Pending Stage::next_command() {
     Pending pending{incoming_, 0};
     incoming_ticket_.reset();
     if (pending.command.command == Command::step) {
+      last_step_ = "after " + describe(pending.command);
       pending.carry = take_carry();
       auto& carry = carries_[pending.carry];
       carry.received = transport_.receive(
@@ -254,12 +261,26 @@ SampledToken Stage::choose(std::span<const float> logits, SlotState& slot, std::
   params.logprobs = spec.logprobs;
   const SampleKey key{spec.seed, static_cast<std::uint64_t>(spec.request),
                       static_cast<std::uint32_t>(spec.sample), static_cast<std::uint32_t>(position)};
+  bool any = false;
   for (const auto logit : logits) {
-    if (!(logit - logit == 0) && !(logit < 0)) return {};  // NaN or plus infinity
+    const bool finite = logit - logit == 0;
+    if (!finite && !(logit < 0)) return {};  // NaN or plus infinity
+    any = any || finite;
   }
+  if (!any) return {};
   auto token = sample_token(logits, params, slot.history, key, scratch_);
   if (spec.repetition_penalty != 1) slot.history.push_back(token.id);
   return token;
+}
+
+// The greedy choice, or -1 where it won by an infinity: such a row chooses nothing, as where it is sampled
+// from.
+std::int32_t Stage::finite_winner(ConstRows logits, std::size_t row, std::int32_t id) const {
+  if (id < 0) return id;
+  float value = 0;
+  const auto* from = logits.data + static_cast<std::int64_t>(row) * logits.stride + id;
+  backend_.download(std::as_writable_bytes(std::span(&value, 1)), reinterpret_cast<const std::byte*>(from));
+  return value - value == 0 ? id : -1;
 }
 
 std::vector<std::byte> Stage::sample(const Descriptor& step, ConstRows hidden) {
@@ -282,7 +303,8 @@ std::vector<std::byte> Stage::sample(const Descriptor& step, ConstRows hidden) {
   if (all_greedy) {
     std::vector<std::int32_t> ids(rows.size());
     backend_.argmax(logits, ids);
-    for (const auto id : ids) append(answer, WireToken{id, 0});
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      append(answer, WireToken{finite_winner(logits, i, ids[i]), 0});
     return answer;
   }
   std::vector<float> values(static_cast<std::size_t>(logits.rows * logits.cols));

@@ -29,6 +29,9 @@ std::size_t answer_bytes(const Descriptor& step, std::span<const SampleSpec> slo
 std::vector<SampledToken> read_answer(std::span<const std::byte> bytes, const Descriptor& step,
                                       std::span<const SampleSpec> slots);
 
+// "step 17, request 3, 4": whose rows a step holds, for messages.
+std::string describe_requests(const Descriptor& step, std::span<const SampleSpec> slots);
+
 // Sent to rank 0 at the end.
 struct StageReport {
   std::int64_t busy_ns = 0;    // computing
@@ -91,6 +94,7 @@ class Stage {
   Pending next_command();
   void carry_out(Pending& pending);
   std::vector<std::byte> compute(const Descriptor& step, std::span<const std::int32_t> ids, Carry& carry);
+  std::int32_t finite_winner(ConstRows logits, std::size_t row, std::int32_t id) const;
   std::vector<std::byte> sample(const Descriptor& step, ConstRows hidden);
   SampledToken choose(std::span<const float> logits, SlotState& slot, std::int64_t position);
   void send_answer(std::vector<std::byte> bytes, const std::string& purpose);
@@ -106,6 +110,7 @@ class Stage {
   std::size_t next_carry_ = 0;
   std::vector<SlotState> slots_;
   SamplingScratch scratch_;
+  std::string last_step_ = "before any request";  // for messages
   Descriptor incoming_;
   std::unique_ptr<Ticket> incoming_ticket_;
   std::deque<Pending> pending_;

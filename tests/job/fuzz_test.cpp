@@ -147,5 +147,22 @@ TEST(fuzz, answers) {
   fuzz_wire(bytes_of(sample_result(8)), wire::read_result);
 }
 
+TEST(fuzz, seals) {
+  wire::Writer payload;
+  wire::write(payload, sample_job());
+  const auto whole = wire::sealed(payload);
+  const auto opened = [](const std::string& bytes) {
+    return wire::unsealed(std::as_bytes(std::span(bytes))).size();
+  };
+  EXPECT_EQ(opened(whole), payload.bytes().size());
+  EXPECT_EQ(opened(whole + "x"), 0U);
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 4);
+    ASSERT_EQ(opened(damaged), 0U) << at;
+    ASSERT_EQ(opened(whole.substr(0, at)), 0U) << at;
+  }
+}
+
 }  // namespace
 }  // namespace diffuse::test
