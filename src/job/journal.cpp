@@ -80,7 +80,9 @@ std::string differences(const Json& before, const Json& now) {
     const auto now_text = shown(new_values, key);
     const bool same =
         old_values.contains(key) && new_values.contains(key) && old_values[key] == new_values[key];
-    if (!same) text += "\n  " + job_detail::visible(key) + ": was " + before_text + ", is " + now_text;
+    if (!same)
+      text +=
+          (text.empty() ? "" : "; ") + job_detail::visible(key) + ": was " + before_text + ", is " + now_text;
   }
   return text;
 }
@@ -198,8 +200,8 @@ void Journal::take_record(std::uint32_t type, std::span<const std::byte> payload
     case kIdentity: {
       const auto changed = differences(in.json(), identity);
       if (!changed.empty())
-        throw_bad_data(quoted(path_) + " belongs to another run; what changed:" + changed +
-                       "\nRun as before, or start anew with --no-resume");
+        throw_bad_data(quoted(path_) + " belongs to another run; what changed: " + changed +
+                       "; run as before, or start anew with --no-resume");
       resumed_ = true;
       break;
     }

@@ -138,6 +138,7 @@ TEST(Jinja, NestsOnlySoDeep) {
   std::string sum = "{{ 1";
   for (int i = 0; i < 5000; ++i) sum += " + 1";
   bad(sum + " }}");
+  bad("{% if false %}" + sum + " }}{% endif %}");
   std::string ifs;
   for (int i = 0; i < 1000; ++i) ifs += "{% if 1 %}";
   bad(ifs);

@@ -122,7 +122,8 @@ TEST(Sampling, PenaltyMeetsEachIdOfTheHistoryOnce) {
   const SamplingParams params{.repetition_penalty = 1.3};
   EXPECT_EQ(sample(row, params, {}), 0);
   EXPECT_EQ(sample(row, params, {}, {0, 0, 0}), 1);
-  EXPECT_EQ(sample(row, params, {}, {0, 1}), 0);  // 3/1.3 > 2.5/1.3
+  EXPECT_EQ(sample({3, 2}, params, {}, {0, 0, 0}), 0);  // 3/1.3 > 2 > 3/1.3/1.3
+  EXPECT_EQ(sample(row, params, {}, {0, 1}), 0);        // 3/1.3 > 2.5/1.3
   EXPECT_EQ(sample({-1, -1.2F}, params, {}, {0, 99, -5}), 1);
 }
 
