@@ -38,18 +38,37 @@ void sort_until(std::vector<Candidate>& all, std::size_t from, std::size_t to) {
   std::sort(at(from), at(to), before);
 }
 
-double log_sum(std::span<const float> logits, float highest) {
-  double sum = 0;
-  for (const auto logit : logits) sum += exact_exp(static_cast<double>(logit) - static_cast<double>(highest));
-  return exact_log(sum);
-}
-
-float logprob_of(float logit, float highest, double sum) {
-  return static_cast<float>((static_cast<double>(logit) - static_cast<double>(highest)) - sum);
-}
-
 float highest_of(std::span<const float> logits) {
   return logits[static_cast<std::size_t>(greedy_token(logits))];
+}
+
+// What turns logits into log-probabilities.
+struct Softmax {
+  double highest;
+  double log_sum;
+
+  explicit Softmax(std::span<const float> logits) : highest(static_cast<double>(highest_of(logits))) {
+    double sum = 0;
+    for (const auto logit : logits) sum += exact_exp(static_cast<double>(logit) - highest);
+    log_sum = exact_log(sum);
+  }
+  float logprob(float logit) const {
+    return static_cast<float>((static_cast<double>(logit) - highest) - log_sum);
+  }
+};
+
+std::vector<TokenLogprob> likeliest(std::span<const float> logits, const Softmax& softmax, std::int32_t count,
+                                    SamplingScratch& scratch) {
+  fill_candidates(logits, scratch);
+  const auto wanted = std::min(logits.size(), static_cast<std::size_t>(std::max(count, 0)));
+  sort_until(scratch.candidates, 0, wanted);
+  std::vector<TokenLogprob> top;
+  top.reserve(wanted);
+  for (std::size_t i = 0; i < wanted; ++i) {
+    const auto [logit, id] = scratch.candidates[i];
+    top.push_back({id, softmax.logprob(logit)});
+  }
+  return top;
 }
 
 std::span<const float> penalized(std::span<const float> logits, const SamplingParams& params,
@@ -187,24 +206,12 @@ double uniform_of(const SampleKey& key) {
 float token_logprob(std::span<const float> logits, std::int32_t id) {
   if (id < 0 || static_cast<std::size_t>(id) >= logits.size())
     throw_internal("the log-probability of an id outside the row was asked for");
-  const auto highest = highest_of(logits);
-  return logprob_of(logits[static_cast<std::size_t>(id)], highest, log_sum(logits, highest));
+  return Softmax(logits).logprob(logits[static_cast<std::size_t>(id)]);
 }
 
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, std::int32_t count,
                                        SamplingScratch& scratch) {
-  const auto highest = highest_of(logits);
-  const auto sum = log_sum(logits, highest);
-  fill_candidates(logits, scratch);
-  const auto wanted = std::min(logits.size(), static_cast<std::size_t>(std::max(count, 0)));
-  sort_until(scratch.candidates, 0, wanted);
-  std::vector<TokenLogprob> top;
-  top.reserve(wanted);
-  for (std::size_t i = 0; i < wanted; ++i) {
-    const auto [logit, id] = scratch.candidates[i];
-    top.push_back({id, logprob_of(logit, highest, sum)});
-  }
-  return top;
+  return likeliest(logits, Softmax(logits), count, scratch);
 }
 
 SampledToken sample_token(std::span<const float> logits, const SamplingParams& params,
@@ -213,8 +220,10 @@ SampledToken sample_token(std::span<const float> logits, const SamplingParams& p
   SampledToken sampled;
   const auto adjusted = penalized(logits, params, history, scratch);
   sampled.id = params.temperature == 0 ? greedy_token(adjusted) : draw(adjusted, params, key, scratch);
-  if (params.logprobs >= 0) sampled.logprob = token_logprob(logits, sampled.id);
-  if (params.logprobs > 0) sampled.top = top_logprobs(logits, params.logprobs, scratch);
+  if (params.logprobs < 0) return sampled;
+  const Softmax softmax(logits);
+  sampled.logprob = softmax.logprob(logits[static_cast<std::size_t>(sampled.id)]);
+  if (params.logprobs > 0) sampled.top = likeliest(logits, softmax, params.logprobs, scratch);
   return sampled;
 }
 
