@@ -1,6 +1,7 @@
 # diffuse_library(NAME SOURCES... [PUBLIC_LIBS ...] [PRIVATE_LIBS ...]): a static library of one folder, with the project's warnings.
-# diffuse_test(NAME SOURCES... [LIBS ...] [THREADS]): a GoogleTest executable whose cases CTest knows one by one; with
-# THREADS its cases are labelled "threads" and run under the thread sanitizer too (target thread_tests builds those).
+# diffuse_test(NAME SOURCES... [LIBS ...] [THREADS] [MEMORY]): a GoogleTest executable whose cases CTest knows one by one; with
+# THREADS its cases run under the thread sanitizer too, with MEMORY under the address and undefined-behaviour ones: labels
+# "threads" and "memory", targets thread_tests and memory_tests.
 
 add_library(diffuse_options INTERFACE)
 target_include_directories(diffuse_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
@@ -22,16 +23,22 @@ function(diffuse_library name)
 endfunction()
 
 function(diffuse_test name)
-  cmake_parse_arguments(A "THREADS" "" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(A "THREADS;MEMORY" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
   target_link_libraries(${name} PRIVATE diffuse_options ${A_LIBS} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE DIFFUSE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+  set(labels "")
   if(A_THREADS)
-    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS threads)
+    list(APPEND labels threads)
     add_dependencies(thread_tests ${name})
-  else()
-    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60)
   endif()
+  if(A_MEMORY)
+    list(APPEND labels memory)
+    add_dependencies(memory_tests ${name})
+  endif()
+  # One label a name: discovery hands the properties on as a plain list.
+  list(JOIN labels "_" labels)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${labels}")
 endfunction()
 
 # diffuse_mpi_test(NAME BINARY ranks...): runs a GoogleTest binary with its own MPI main over each of the rank counts.
