@@ -38,7 +38,7 @@ std::string hash_of(const PreparedRequest& request, const std::vector<Sample>& s
 
 Answers::Answers(const std::vector<PreparedRequest>& prepared, const TextSide& text,
                  std::int64_t trace_layers, std::map<std::uint64_t, RequestResult> kept, OnRequest on_request)
-    : prepared_(prepared), text_(text), trace_layers_(trace_layers), on_request_(std::move(on_request)) {
+    : prepared_(prepared), trace_layers_(trace_layers), on_request_(std::move(on_request)) {
   results_.resize(prepared.size());
   open_samples_.resize(prepared.size());
   for (std::size_t index = 0; index < prepared.size(); ++index) {

@@ -39,7 +39,6 @@ class Answers {
   void complete(std::size_t request);
 
   const std::vector<PreparedRequest>& prepared_;
-  const TextSide& text_;
   std::int64_t trace_layers_;
   OnRequest on_request_;
   std::vector<Sequence> sequences_;
