@@ -59,6 +59,15 @@ inline void fetch_some(Walk& walk) {
   walk.fetch += walk.fetch_lines * 64;
 }
 
+// The only pass over these weights, which come from memory: one line in four is asked for ahead, and the
+// processor's own prefetching adds the others.
+inline void fetch_ahead(const std::byte* weights) {
+  constexpr std::int64_t kAhead = 2048;
+#pragma GCC unroll 16
+  for (std::int64_t line = 0; line < kDepthStep / 2 * kWeightRow; line += 256)
+    __builtin_prefetch(weights + kAhead + line, 0, 2);
+}
+
 // Up to 16 rows by a whole panel.
 void one_tile_of_rows(Walk walk) {
   if (walk.begin > 0) {
@@ -74,6 +83,7 @@ void one_tile_of_rows(Walk walk) {
   }
   for (std::int64_t k = walk.begin; k < walk.end; k += kDepthStep) {
     const std::byte* weights = walk.w + k / 2 * kWeightRow;
+    fetch_ahead(weights);
     _tile_loadd(4, walk.x + k, walk.stride * 2);
     _tile_loadd(6, weights, kWeightRow);
     _tile_dpbf16ps(0, 4, 6);

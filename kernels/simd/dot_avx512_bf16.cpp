@@ -55,12 +55,12 @@ void matmul_avx512_bf16(const PanelProduct& args) {
   std::int64_t left = args.rows;
   const std::int64_t all_blocks = (args.rows + 5) / 6;
   for (std::int64_t blocks = all_blocks; blocks > 0; --blocks) {
-    // As in product-inl.hpp: only a second block of rows leaves time to fetch.
-    const bool fetches = args.next != nullptr && all_blocks > 1;
-    const std::byte* fetch = fetches
-                                 ? args.next + args.next_bytes / all_blocks / 64 * 64 * (all_blocks - blocks)
-                                 : static_cast<const std::byte*>(args.w);
-    const std::int64_t step = fetches ? 128 : 0;
+    // As in product-inl.hpp: a single block fetches its own weights ahead, several what comes next.
+    const bool single = args.next == nullptr || all_blocks == 1;
+    const std::byte* fetch = single
+                                 ? static_cast<const std::byte*>(args.w) + args.begin * kPanel * 2 + 4096
+                                 : args.next + args.next_bytes / all_blocks / 64 * 64 * (all_blocks - blocks);
+    const std::int64_t step = single ? 256 : 128;
     const std::int64_t count = (left + blocks - 1) / blocks;
     switch (count) {
       case 1:

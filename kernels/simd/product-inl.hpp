@@ -12,10 +12,14 @@ namespace diffuse::kernels::HWY_NAMESPACE {
 struct F32Columns {
   const float* data;
   std::int64_t width;
+  const std::byte* at(std::int64_t k) const { return reinterpret_cast<const std::byte*>(data + k * width); }
 };
 struct Bf16Columns {
   const std::uint32_t* data;
   std::int64_t width;
+  const std::byte* at(std::int64_t k) const {
+    return reinterpret_cast<const std::byte*>(data + k / 2 * width);
+  }
 };
 
 // Fetches memory into the second cache, two lines at a time, beside other work. Without anything to fetch it
@@ -108,10 +112,14 @@ struct Block {
   }
 };
 
-// As many accumulators as the registers hold beside one column of each vector.
+// As many accumulators as the registers hold beside one vector of columns each; few rows take more columns.
 constexpr int kBlockRows = 6;
 constexpr int kBlockVectors = kLanes == 16 ? 4 : 2;
-constexpr int kOneRowVectors = kLanes == 16 ? 4 : 8;
+constexpr int block_vectors(int rows) {
+  return kLanes == 16 || rows > 2 ? kBlockVectors : 8 / rows;
+}
+// Where a block is narrower than a panel, more than one row walks the panel several times.
+constexpr std::int64_t kPassRows = kBlockVectors * kLanes == kPanel ? kBlockRows : 1;
 
 // acc[r, c] (+)= sum over k in [begin, end) of x[r, k] w[k, c] for kRows rows and `cols` columns (a multiple
 // of kLanes).
@@ -127,6 +135,7 @@ HWY_INLINE void product_columns(const float* x, std::int64_t x_stride, Columns w
       block.clear();
     }
     block.run(x, x_stride, Columns{w.data + col, w.width}, begin, end, fetch);
+    fetch.step = 0;  // further columns of the same rows have nothing more to fetch
     block.store(acc + col, acc_stride);
   }
 }
@@ -134,7 +143,7 @@ HWY_INLINE void product_columns(const float* x, std::int64_t x_stride, Columns w
 template <int kRows, bool kLoad, class Columns>
 void product_rows(const float* x, std::int64_t x_stride, Columns w, std::int64_t begin, std::int64_t end,
                   float* acc, std::int64_t acc_stride, std::int64_t cols, Fetch fetch) {
-  constexpr int kVectors = kRows == 1 ? kOneRowVectors : kBlockVectors;
+  constexpr int kVectors = block_vectors(kRows);
   std::int64_t col = 0;
   product_columns<kRows, kVectors, kLoad>(x, x_stride, w, begin, end, acc, acc_stride, col, cols, fetch);
   product_columns<kRows, 1, kLoad>(x, x_stride, w, begin, end, acc, acc_stride, col, cols, fetch);
@@ -148,8 +157,10 @@ HWY_INLINE void product(const float* x, std::int64_t x_stride, std::int64_t rows
   std::int64_t row = 0;
   const std::int64_t all_blocks = (rows + kBlockRows - 1) / kBlockRows;
   for (std::int64_t blocks = all_blocks; blocks > 0; --blocks) {
-    // One block reads the weights as they come from memory; only the work of further ones hides a fetch.
-    Fetch fetch{reinterpret_cast<const std::byte*>(w.data), 0};
+    // A single block reads the weights as they come from memory, and asks for some lines ahead (the processor
+    // adds the others); the work of several blocks hides the fetching of what comes next.
+    constexpr std::int64_t kAhead = 4096;
+    Fetch fetch{w.at(begin) + kAhead, 256};
     if (next != nullptr && all_blocks > 1)
       fetch = {next + next_bytes / all_blocks / 64 * 64 * (all_blocks - blocks), 128};
     const std::int64_t count = (rows - row + blocks - 1) / blocks;

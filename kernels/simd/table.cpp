@@ -10,7 +10,7 @@ const KernelTable& DIFFUSE_TABLE() {
   static constexpr KernelTable kTable = {
       .name = DIFFUSE_TARGET,
       .native_bf16 = false,
-      .pass_rows = target::kBlockRows,
+      .pass_rows = target::kPassRows,
       .native_pass_rows = 0,
       .matmul_f32 = target::matmul_f32,
       .matmul_bf16 = target::matmul_bf16,

@@ -162,6 +162,7 @@ struct AttentionArgs {
 
 // Mixture of experts: out[row] (+)= sum over the chosen experts, in ascending expert number, of weight *
 // expert(x[row]). An expert is down(activation(gate(x)) * up(x)), or down(activation(up(x))) without a gate.
+// `out` must not be `x`: it is written while later experts still read.
 struct ExpertWeights {
   std::shared_ptr<const PackedMatrix>
       gate_up;  // [2 * inner, hidden], gate rows first; or [inner, hidden] ungated

@@ -49,7 +49,7 @@ void print_facts(const Examination& examination) {
     line("this build", "can run it");
     for (const auto& note : examination.recipe->notes) line("note", note);
   } else {
-    line("this build", "cannot run it: " + examination.missing);
+    line("this build", examination.missing);
   }
 }
 

@@ -140,7 +140,10 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
                  const std::vector<std::string>& command_line) {
   const auto start = std::chrono::steady_clock::now();
   Job job;
-  if (ranks.root()) job = read_job(flags.job);
+  if (ranks.root()) {
+    check_place(flags.output);
+    job = read_job(flags.job);
+  }
   const auto folder = agree_on_model(ranks, flags.compute.model, job);
   const auto model =
       ranks.together([&] { return open_model(folder, flags.compute.load_mode(), flags.compute.accept); });

@@ -1,9 +1,12 @@
 #include "cli/run_job.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 
 #include "cli/provenance.hpp"
+#include "core/error.hpp"
 #include "core/format.hpp"
 
 namespace diffuse {
@@ -40,6 +43,16 @@ double busy_share(const DriverReport& report, double seconds) {
 }
 
 }  // namespace
+
+void check_place(const std::filesystem::path& file) {
+  auto folder = file.parent_path();
+  if (folder.empty()) folder = ".";
+  const auto doing = "writing '" + file.string() + "'";
+  if (!std::filesystem::is_directory(folder))
+    throw_missing(doing + ": there is no folder '" + folder.string() + "'");
+  if (std::filesystem::is_directory(file)) throw_io(doing + ": a folder has that name");
+  if (access(folder.c_str(), W_OK | X_OK) != 0) throw_errno(doing);
+}
 
 std::int64_t kv_pages_of(const ComputeFlags& flags, const Ranks& ranks, const Backend& backend,
                          const Model& model, const Plan& plan) {

@@ -1,6 +1,7 @@
 #pragma once
 // A job through one split, collectively: what run and verify have in common.
 
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -17,6 +18,10 @@
 #include "pipeline/split_run.hpp"
 
 namespace diffuse {
+
+// Throws where no file of that name can be written: found before a run, not after it. Missing input where
+// there is no such folder, I/O else.
+void check_place(const std::filesystem::path& file);
 
 // What a caller sees and decides while a job runs; on rank 0 only.
 struct JobEvents {

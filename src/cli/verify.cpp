@@ -44,7 +44,10 @@ class Verifier {
       : flags_(flags), ranks_(ranks), command_line_(command_line) {}
 
   int run() {
-    if (ranks_.root()) job_ = read_job(flags_.job);
+    if (ranks_.root()) {
+      for (const auto* ending : {".md", ".json", ".h5"}) check_place(with_ending(flags_.report, ending));
+      job_ = read_job(flags_.job);
+    }
     if (ranks_.root() && flags_.compute.model.empty() && job_.model.empty())
       throw_usage("the job names no model; say --model DIR");
     const auto folder = ranks_.broadcast(flags_.compute.model.empty() ? job_.model : flags_.compute.model);
@@ -173,7 +176,7 @@ class Verifier {
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
     file << text;
     file.flush();
-    if (!file) throw_io("writing the report '" + path.string() + "' failed");
+    if (!file) throw_errno("writing the report '" + path.string() + "'");
   }
 
   VerifyFlags flags_;

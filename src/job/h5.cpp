@@ -15,6 +15,7 @@ std::string last_error() {
     return 0;
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, note, &text);
+  std::erase(text, '\n');
   return text.empty() ? "HDF5 gave no reason" : "HDF5 says: " + text;
 }
 

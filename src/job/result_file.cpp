@@ -177,6 +177,7 @@ void write_result(const std::filesystem::path& path, const Result& result) {
 }
 
 std::string hdf5_version() {
+  h5::prepare();
   unsigned major = 0;
   unsigned minor = 0;
   unsigned release = 0;

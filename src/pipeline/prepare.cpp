@@ -93,6 +93,9 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
     try {
       out.options = parse_generate(request.generate, "generate", defaults);
       check_autoregressive(out.options, "generate");
+      if (!out.options.stop.empty() && !text.tokenizer) {
+        throw_bad_data("`stop` looks for text, and the model folder has no tokenizer.json");
+      }
       out.seed = index < seeds.size() ? seeds[index] : out.options.seed.value_or(derived_seed(job, index));
       out.prompt = ids_of(request, text);
       check_prompt(out, limits);

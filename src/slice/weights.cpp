@@ -61,11 +61,12 @@ class Loader {
     return loaded;
   }
 
-  std::shared_ptr<const PackedMatrix> matrix(const std::vector<const MatrixRef*>& parts) {
+  std::shared_ptr<const PackedMatrix> matrix(const std::vector<const MatrixRef*>& parts,
+                                             WeightUse use = WeightUse::matmul) {
     std::deque<std::vector<std::byte>> gathered;
     std::vector<HostMatrix> hosts;
     for (const auto* part : parts) hosts.push_back(lay_out(*part, gathered));
-    return backend_.pack(hosts);
+    return backend_.pack(hosts, use);
   }
 
   Buffer table(const MatrixRef& ref) {
@@ -175,7 +176,7 @@ LoadedStep load_step(Loader& loader, const Step& step) {
             return loaded;
           },
           [&](const Experts& experts) -> LoadedStep {
-            ExpertsStep loaded{&experts, loader.linear({&experts.router}, {}), {}};
+            ExpertsStep loaded{&experts, {loader.matrix({&experts.router}, WeightUse::router), {}}, {}};
             for (const auto& expert : experts.experts) {
               ExpertWeights weights;
               weights.gate_up =

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -23,6 +24,10 @@ struct Mode {
 
 inline std::string name_of_mode(const Mode& mode) {
   return mode.simd + (mode.compute == Compute::f32 ? "_in_f32" : "_in_bf16");
+}
+
+inline void PrintTo(const Mode& mode, std::ostream* out) {
+  *out << name_of_mode(mode);
 }
 
 // `products`: also the targets that differ from another one in their product of bf16 by bf16 alone.

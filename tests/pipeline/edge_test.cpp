@@ -252,7 +252,7 @@ TEST(Overflow, IsBadInEveryGroup) {
 }
 
 TEST(EdgeOfDemo, AnEmptyTextIsBadAndTheRestRuns) {
-  const Subject subject(std::filesystem::path(DIFFUSE_TEST_DATA).parent_path().parent_path() / "demo" / "lm");
+  const Subject subject(demo_model());
   Request empty;
   empty.input = Prompt{""};
   Request some;

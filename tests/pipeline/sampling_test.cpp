@@ -9,9 +9,6 @@
 namespace diffuse::test {
 namespace {
 
-const std::filesystem::path kDemo =
-    std::filesystem::path(DIFFUSE_TEST_DATA).parent_path().parent_path() / "demo" / "lm";
-
 Request message(const std::string& text, Json generate) {
   Request request;
   request.input = Messages{Json::array({{{"role", "user"}, {"content", text}}})};
@@ -38,7 +35,7 @@ class Sampling : public testing::Test {
   }
   RequestResult ask(const Request& request) const { return ask(std::vector<Request>{request}).at(0); }
 
-  Subject subject_{kDemo};
+  Subject subject_{demo_model()};
   const std::string story_ = "Tell me a story about a dragon and a key.";
 };
 

@@ -11,9 +11,6 @@
 namespace diffuse::test {
 namespace {
 
-const std::filesystem::path kDemo =
-    std::filesystem::path(DIFFUSE_TEST_DATA).parent_path().parent_path() / "demo" / "lm";
-
 void expect_identical(const Subject& subject, const Job& job, const std::vector<Setting>& settings) {
   const auto prepared = subject.prepare(job);
   std::map<Compute, Heard> wholes;
@@ -41,7 +38,7 @@ TEST_P(SplitOfGolden, IsTheWhole) {
   const Subject subject(GetParam().folder);
   std::uint32_t seed = 0;
   for (const auto letter : GetParam().name) seed = seed * 31 + static_cast<unsigned char>(letter);
-  auto settings = random_settings(seed, subject.model.recipe.depth(), 6);
+  auto settings = random_settings(seed, subject.model.recipe.depth(), 7);  // 1 to 7 ranks
   for (std::size_t i = 0; i < settings.size(); ++i)
     settings[i].compute = i % 3 == 2 ? Compute::bf16 : Compute::f32;
   expect_identical(subject, random_job(seed, subject.model.recipe.vocab, 14, 90), settings);
@@ -87,7 +84,7 @@ std::vector<Story> demo_stories() {
 }
 
 TEST(SplitOfDemo, SaysWhatTransformersSays) {
-  const Subject subject(kDemo);
+  const Subject subject(demo_model());
   const auto stories = demo_stories();
   ASSERT_GE(stories.size(), 6U);
   std::vector<Request> requests;
@@ -124,7 +121,7 @@ TEST(SplitOfDemo, SaysWhatTransformersSays) {
 }
 
 TEST(SplitOfDemo, IsTheWholeInBf16) {
-  const Subject subject(kDemo);
+  const Subject subject(demo_model());
   auto settings = random_settings(11, subject.model.recipe.depth(), 3);
   for (auto& setting : settings) setting.compute = Compute::bf16;
   expect_identical(subject, random_job(12, subject.model.recipe.vocab, 12, 120), settings);

@@ -1,6 +1,7 @@
 #pragma once
 // Jobs over ranks that are threads of this process, as the commands run them over MPI.
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <random>
@@ -35,7 +36,7 @@ struct Setting {
   int threads = 1;          // a rank
   Compute compute = Compute::f32;
   RunOptions options = {.kv_pages = 4096, .trace = true, .flip = {}};
-  LoopbackOptions network = {};
+  LoopbackOptions network = {.timeout = std::chrono::seconds(20), .fate = {}};
 };
 std::string to_text(const Setting& setting);
 

@@ -62,6 +62,11 @@ inline GoldenCase golden_case(const std::string& name) {
   return {name, std::filesystem::path(DIFFUSE_TEST_DATA) / "golden" / name};
 }
 
+// The trained model that the project carries.
+inline std::filesystem::path demo_model() {
+  return std::filesystem::path(DIFFUSE_TEST_DATA).parent_path().parent_path() / "demo" / "lm";
+}
+
 // A model as the commands open it.
 struct TestModel {
   explicit TestModel(const std::filesystem::path& folder, LoadMode mode = LoadMode::mmap)

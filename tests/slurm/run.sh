@@ -42,11 +42,30 @@ grep -q "were finished before" job.log || fail "it did not go on"
 grep -q "rank 3/4 node4" job.log || grep -q "hosts.*node4" <("$DIFFUSE" show out.h5 --summary) || fail "it did not run on four nodes"
 "$DIFFUSE" compare whole.h5 out.h5 || fail "the resumed run says something else"
 
+# A job that its user cancels stops at a safe point too, and stays cancelled.
+id=$(sbatch --parsable -N 2 -o cancelled.log "$top/slurm/run.sbatch" job.h5 cancelled.h5 --threads 1 --group 1) || fail "sbatch"
+until_ 60 '[ "$(stat -c %s cancelled.h5.journal 2>/dev/null || echo 0)" -gt 5000 ]' || fail "the job to cancel does not begin"
+scancel "$id"
+until_ 60 'grep -q "^20.* exit code" cancelled.log' || fail "the cancelled job does not end"
+until_ 60 '[ -z "$(squeue -h -j "$id" 2>/dev/null)" ]' || fail "the cancelled job is in the queue again"
+[ "$(state "$id" JobState) $(state "$id" Restarts)" = "CANCELLED 0" ] || fail "it is $(state "$id" JobState), restarted $(state "$id" Restarts) times"
+grep -q "stopped on request" cancelled.log || fail "the cancelled job did not stop at a safe point"
+
+# An array: the task whose job number is the array's own is stopped; only that one is requeued.
 for i in 0 1; do
-  echo "{\"model\": \"$top/demo/lm\", \"generate\": {\"max_new_tokens\": 8}, \"requests\": [{\"id\": \"part$i\", \"prompt\": \"Once\"}]}" >"part$i.json"
+  sed "s/\"id\": \"r/&part$i-/g; s/: 700/: 300/" spec.json >"part$i.json"
   "$DIFFUSE" pack "part$i.json" -o "part$i.h5" >>pack.log || fail "pack of a part"
 done
-array=$(sbatch --parsable -N 2 --array=0-1%1 -o 'array-%a.log' "$top/slurm/run.sbatch" 'part%a.h5' 'answer%a.h5' --threads 1) || fail "sbatch of an array"
-until_ 60 '[ -z "$(squeue -h -j "$array" 2>/dev/null)" ]' || fail "the array does not end"
+array=$(sbatch --parsable -N 2 --array=0-1 -o 'array-%a.log' "$top/slurm/run.sbatch" 'part%a.h5' 'answer%a.h5' --threads 1 --group 1) ||
+  fail "sbatch of an array"
+tasks() { squeue -h -r -j "$array" -o "$1" 2>/dev/null; }
+begun() { [ "$(stat -c %s "answer$1.h5.journal" 2>/dev/null || echo 0)" -gt 2000 ]; }
+until_ 60 'begun 0 && begun 1' || fail "the tasks of the array do not run side by side"
+first=$(tasks '%A %K' | awk -v a="$array" '$1 == a {print $2}')
+scancel --batch --signal=USR1 "${array}_$first"
+until_ 120 '[ -z "$(tasks %i)" ]' || fail "the array does not end"
+[ "$(grep -c "^20.* exit code" "array-$first.log")" = 2 ] || fail "task $first was not stopped and requeued"
+[ "$(grep -c "^20.* exit code" "array-$((1 - first)).log")" = 1 ] || fail "task $((1 - first)) was disturbed"
 "$DIFFUSE" merge all.h5 answer0.h5 answer1.h5 || fail "the parts do not merge"
-echo "passed: 4 ranks on 4 nodes, stopped, requeued, resumed, identical; an array of 2"
+"$DIFFUSE" show all.h5 --summary | grep -q "48 requests: 48 done" || fail "the merged result is not whole"
+echo "passed: 4 ranks on 4 nodes, stopped, requeued, resumed, identical; one cancelled; an array of 2, one of them requeued"

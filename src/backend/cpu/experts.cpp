@@ -41,8 +41,10 @@ void CpuBackend::experts(const ExpertsArgs& args) {
   const std::int64_t rows = args.x.rows;
   const std::int64_t hidden = args.x.cols;
   if (args.router == nullptr || args.top_k < 1 || args.top_k > experts || args.router->rows() != experts ||
-      args.out.rows != rows || args.out.cols != hidden)
-    throw_internal("CPU backend: experts over rows of another shape, or more chosen than there are");
+      args.out.rows != rows || args.out.cols != hidden || args.out.data == args.x.data)
+    throw_internal(
+        "CPU backend: experts over rows of another shape or onto their own input, or more chosen than there "
+        "are");
   std::vector<std::int32_t> chosen(static_cast<std::size_t>(rows * args.top_k));
   std::vector<float> weights(chosen.size());
   route(args, chosen.data(), weights.data());

@@ -1,0 +1,130 @@
+"""Ranks that die or stop, disks that are full, folders that cannot be written: a clear end, and nothing lost."""
+
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+import support
+from support import CommandLineTest, alive, journalled, send, stories, wait_until
+
+OUT = "out.h5"
+
+
+class RankTest(CommandLineTest):
+    def setUp(self):
+        super().setUp()
+        self.pack("job.h5", stories(40, 4, 400), ignore_eos=True)
+        self.command = ["run", "job.h5", "-o", OUT, "--trace"]
+
+    def started(self, *flags):
+        journal = self.folder / (OUT + ".journal")
+        before = journalled(journal)
+        running = self.start(*self.command, *flags, ranks=3)
+        wait_until(lambda: journalled(journal) > before, "a request is finished")
+        ranks = running.ranks()
+        self.assertEqual(len(ranks), 3, running.text(running.err))
+        return running, ranks
+
+    def goes_on(self):
+        done = self.diffuse(*self.command, ranks=2)
+        self.assertRegex(done.err, r"\d+ of 40 requests were finished before")
+        self.diffuse("run", "job.h5", "-o", "whole.h5", "--trace")
+        self.assert_identical("whole.h5", OUT)
+
+    def test_one_rank_is_killed(self):
+        for victim in (0, 2):
+            running, ranks = self.started()
+            at = time.monotonic()
+            send(ranks[victim], signal.SIGKILL)
+            done = running.wait(60)
+            self.assertNotEqual(done.code, 0, done)
+            self.assertLess(time.monotonic() - at, 30)
+            wait_until(lambda: not any(alive(p) for p in ranks), "the other ranks have ended too", 30)
+        self.goes_on()
+
+    def test_one_rank_is_stopped(self):
+        running, ranks = self.started("--timeout", 3)
+        os.kill(ranks[1], signal.SIGSTOP)
+        done = running.wait(60)
+        self.assertEqual(done.code, 74, done)
+        self.assertGreaterEqual(len(done.problems), 1, done)
+        self.assertRegex(done.problems[0], r"rank 1\b", done)
+        self.assertRegex(done.problems[0], r"request", done)
+        self.assertRegex(done.problems[0], r"layer", done)
+        wait_until(lambda: not any(alive(p) for p in ranks), "all ranks have ended", 30)
+        self.goes_on()
+
+    def test_two_runs_on_one_output(self):
+        running, _ = self.started()
+        self.fails(74, "another run", *self.command)
+        self.assertEqual(running.wait().code, 0)
+
+
+class DiskTest(CommandLineTest):
+    def setUp(self):
+        super().setUp()
+        self.pack("job.h5", stories(12, 4, 60), ignore_eos=True)
+
+    def disk(self, options):
+        """A small file system of our own."""
+        path = self.folder / "disk"
+        path.mkdir()
+        if os.geteuid() != 0 or self.mount(path, options) != 0:
+            self.skipTest("needs to mount a tmpfs")
+        self.addCleanup(subprocess.run, ["umount", "-l", path])
+        return path
+
+    @staticmethod
+    def mount(path, options):
+        return subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", path], stderr=subprocess.DEVNULL).returncode
+
+    def test_a_full_disk_loses_nothing(self):
+        disk = self.disk("size=16k")
+        command = ["run", self.folder / "job.h5", "-o", "disk/out.h5", "--trace"]
+        self.fails(74, ["disk/out.h5.journal", "No space left on device"], *command)
+        kept = journalled(disk / "out.h5.journal")
+        self.assertGreater(kept, 0)
+        self.assertEqual(self.mount(disk, "remount,size=4m"), 0)
+        done = self.diffuse(*command, ranks=2)
+        self.assertIn(f"{kept} of 12 requests were finished before", done.err)
+        self.diffuse("run", "job.h5", "-o", "whole.h5", "--trace")
+        self.assert_identical("whole.h5", "disk/out.h5")
+
+    def test_a_disk_too_small_for_the_result(self):
+        # The journal fits, the result beside it does not.
+        self.diffuse("run", "job.h5", "-o", "whole.h5")
+        disk = self.disk("size=1m")
+        (disk / "ballast").write_bytes(bytes((1 << 20) - 16 * 1024))
+        command = ["run", "job.h5", "-o", "disk/out.h5"]
+        done = self.run_any(*command)
+        self.assert_fails(done, 74, "disk/out.h5")
+        self.assertEqual(sorted(p.name for p in disk.iterdir()), ["ballast", "out.h5.journal"])
+        (disk / "ballast").unlink()
+        done = self.diffuse(*command)
+        self.assertIn("12 of 12 requests were finished before", done.err)
+        self.assert_identical("whole.h5", "disk/out.h5")
+
+    def test_a_folder_that_cannot_be_written(self):
+        if os.geteuid() == 0:
+            self.disk("ro")
+        else:
+            (self.folder / "disk").mkdir(0o555)
+        self.fails(74, "disk/out.h5", "run", "job.h5", "-o", "disk/out.h5")
+        self.fails(74, "disk/out.h5", "run", "job.h5", "-o", "disk/out.h5", ranks=3)
+        self.fails(74, "disk/report", "verify", "job.h5", "-o", "disk/report", "--ranks", 1)
+        self.fails(74, "disk/x.h5", "pack", "job.h5.json", "-o", "disk/x.h5")
+
+    def test_places_where_no_result_can_stand(self):
+        (self.folder / "taken").mkdir()
+        self.fails(74, "'taken'", "run", "job.h5", "-o", "taken")
+        self.assertEqual([p.name for p in self.folder.iterdir() if "journal" in p.name], [], "found before the run began")
+        self.fails(66, "nowhere", "run", "job.h5", "-o", "nowhere/out.h5")
+        self.write("notes.txt", "mine")
+        self.fails(65, "notes.txt", "run", "job.h5", "-o", "notes.txt")
+        self.assertEqual((self.folder / "notes.txt").read_text(), "mine")
+
+
+if __name__ == "__main__":
+    support.main()
