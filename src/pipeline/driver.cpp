@@ -196,7 +196,8 @@ class Driver {
       finished.push_back(events_.on_token(sequence, token) ? 1 : 0);
       ++report_.sampled;
     }
-    policy_.on({flight.step.number, finished});
+    policy_.on({flight.step.number, finished,
+                std::chrono::duration<double>(Clock::now().time_since_epoch()).count()});
     if (events_.progress) {
       events_.progress(std::to_string(done_) + "/" + std::to_string(sequences_.size()) + " samples done, " +
                        std::to_string(policy_.admitted()) + " running, " + std::to_string(report_.sampled) +

@@ -127,6 +127,7 @@ DriverReport SplitRun::run(const std::vector<Sequence>& sequences, const RunOpti
   schedule.max_rows_per_step = options.chunk;
   schedule.max_group = std::min(options.max_group, kMaxEntries);
   schedule.groups = options.groups;
+  schedule.tune_groups = true;
   schedule.page_tokens = kPageTokens;
   const auto places =
       static_cast<std::size_t>(schedule.max_group) * static_cast<std::size_t>(plan_.stages + 2);

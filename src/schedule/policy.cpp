@@ -101,8 +101,13 @@ AutoregressivePolicy::AutoregressivePolicy(ScheduleConfig config, std::span<cons
         1, static_cast<std::int64_t>(static_cast<double>(config.kv_pages) /
                                      static_cast<double>(pages_of_all) * static_cast<double>(count)));
   }
-  groups_.resize(static_cast<std::size_t>(choose_groups(config, live)));
-  const auto slots = std::min(count, static_cast<std::int64_t>(groups_.size()) * config.max_group);
+  active_groups_ = choose_groups(config, live);
+  groups_.resize(static_cast<std::size_t>(active_groups_));
+  if (config.groups == 0 && config.tune_groups && config.stages > 1) {
+    tuner_.emplace(active_groups_);
+    groups_.resize(std::max(groups_.size(), static_cast<std::size_t>(config.stages + 2)));
+  }
+  const auto slots = std::min(count, std::int64_t{active_groups_} * config.max_group);
   slots_ = static_cast<std::int32_t>(slots);
   free_slots_.resize(static_cast<std::size_t>(slots));
   std::iota(free_slots_.rbegin(), free_slots_.rend(), 0);
@@ -164,7 +169,10 @@ void AutoregressivePolicy::on(const StepDone& done) {
     }
   }
   for (const auto index : flight.unsampled) end(index);
-  if (flight.group >= 0) level(flight.group);
+  if (flight.group >= 0) {
+    if (tuner_) tune(flight, done.seconds);
+    level(flight.group);
+  }
   if (stopping_ && flights_.empty()) cancel_running();
 }
 
@@ -219,6 +227,7 @@ void AutoregressivePolicy::add_decode(Descriptor& step, Flight& flight, std::int
   }
   chosen.in_flight = true;
   flight.group = group;
+  flight.decoding = chosen.members.size();
   next_group_ = (group + 1) % static_cast<std::int32_t>(groups_.size());
 }
 
@@ -242,6 +251,7 @@ void AutoregressivePolicy::add_prefill(Descriptor& step, Flight& flight, std::in
                                        {}};
     sequence.issued += rows;
     room -= rows;
+    flight.prefill = true;
     if (whole) {
       (sample ? flight.sampling : flight.unsampled).push_back(index);
       prefilling_.pop_front();
@@ -287,25 +297,55 @@ std::int64_t AutoregressivePolicy::live_tokens(const Group& group) const {
 }
 
 void AutoregressivePolicy::join_smallest(std::size_t sequence) {
-  const auto smallest = std::min_element(groups_.begin(), groups_.end(), [&](const Group& a, const Group& b) {
+  // Tuned groups may be too few for those who join later.
+  const auto full = static_cast<std::size_t>(config_.max_group);
+  const auto is_full = [&](const Group& group) { return group.members.size() >= full; };
+  while (active_groups_ < static_cast<std::int32_t>(groups_.size()) &&
+         std::all_of(groups_.begin(), groups_.begin() + active_groups_, is_full)) {
+    ++active_groups_;
+  }
+  const auto end = groups_.begin() + active_groups_;
+  const auto smallest = std::min_element(groups_.begin(), end, [&](const Group& a, const Group& b) {
     return std::pair(a.members.size(), live_tokens(a)) < std::pair(b.members.size(), live_tokens(b));
   });
   smallest->members.push_back(sequence);
 }
 
-// Groups end up unequal where sequences finish; one that has just come back gives members away.
+// Only decode steps that carry nothing else tell what a number of groups is worth.
+void AutoregressivePolicy::tune(const Flight& flight, double seconds) {
+  std::size_t live = 0;
+  for (const auto& group : groups_) live += group.members.size();
+  if (live == 0) return;
+  if (flight.prefill || !prefilling_.empty()) return tuner_->disturbed();
+  const auto many = static_cast<std::int64_t>(live);
+  tuner_->on({.seconds = seconds,
+              .tokens = static_cast<std::int64_t>(flight.decoding),
+              .live = many,
+              .least = static_cast<std::int32_t>(ceil_div(many, config_.max_group)),
+              .most = static_cast<std::int32_t>(std::min(many, static_cast<std::int64_t>(groups_.size())))});
+  active_groups_ = tuner_->groups();
+}
+
+// Groups end up unequal where sequences finish; one that has just come back gives members away. One that is
+// no longer wanted gives all of them.
 void AutoregressivePolicy::level(std::int32_t group) {
   auto& members = groups_[static_cast<std::size_t>(group)].members;
-  const auto smallest_size = [&] {
-    std::size_t size = members.size();
-    for (const auto& other : groups_) size = std::min(size, other.members.size());
-    return size;
-  };
-  while (members.size() > smallest_size() + 1) {
+  const auto give_last = [&] {
     const auto moved = members.back();
     members.pop_back();
     join_smallest(moved);
+  };
+  if (group >= active_groups_) {
+    for (const auto moved : std::exchange(members, {})) join_smallest(moved);
+    return;
   }
+  const auto smallest_size = [&] {
+    std::size_t size = members.size();
+    for (std::int32_t other = 0; other < active_groups_; ++other)
+      size = std::min(size, groups_[static_cast<std::size_t>(other)].members.size());
+    return size;
+  };
+  while (members.size() > smallest_size() + 1) give_last();
 }
 
 void AutoregressivePolicy::end(std::size_t sequence) {

@@ -25,10 +25,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <variant>
 #include <vector>
 
+#include "schedule/group_tuner.hpp"
 #include "schedule/step.hpp"
 
 namespace diffuse {
@@ -50,6 +52,7 @@ struct ScheduleConfig {
   std::int64_t max_rows_per_step = 256;  // the prefill chunk; a decode step may have max_group rows even so
   std::int32_t max_group = 16;           // most sequences of a decode step; at most kMaxEntries
   std::int32_t groups = 0;               // 0: chosen by `cost` among stages, stages + 1 and stages + 2
+  bool tune_groups = false;              // where they are chosen: from there on by measuring (GroupTuner)
   std::int32_t max_in_flight = 0;        // steps; 0: as many as keep the stages busy, max(stages + 2, groups)
   std::int64_t kv_pages = 0;             // the budget of key-value memory; equal on all stages
   std::int64_t page_tokens = 16;
@@ -75,6 +78,7 @@ struct StepDone {
   // One flag an entry that samples, in the order of the entries: not 0 where the driver saw an end (end of
   // text, a stop string). Reaching max_new_tokens needs no flag.
   std::span<const std::uint8_t> finished;
+  double seconds = 0;  // when the result came, of any clock; read where groups are tuned
 };
 
 class AutoregressivePolicy {
@@ -103,8 +107,8 @@ class AutoregressivePolicy {
   // Everything was run and released (or cancelled and released).
   bool finished() const;
 
-  std::int32_t groups() const { return static_cast<std::int32_t>(groups_.size()); }
-  std::int32_t slots() const { return slots_; }  // every slot is below
+  std::int32_t groups() const { return active_groups_; }  // now
+  std::int32_t slots() const { return slots_; }           // every slot is below
   std::int32_t max_in_flight() const { return max_in_flight_; }
   std::size_t in_flight() const { return flights_.size(); }
   std::size_t waiting() const { return waiting_.size(); }  // not admitted yet
@@ -128,6 +132,8 @@ class AutoregressivePolicy {
   struct Flight {
     std::uint64_t number = 0;
     std::int32_t group = -1;             // whose decode step it is, -1: none
+    std::size_t decoding = 0;            // sequences of that group in it
+    bool prefill = false;                // it carries rows of prompts
     std::vector<std::size_t> sampling;   // sequences, in entry order
     std::vector<std::size_t> unsampled;  // sequences whose prompt ends here and that want no token
   };
@@ -141,6 +147,7 @@ class AutoregressivePolicy {
   bool most_places_are_empty() const;
   std::int64_t riding_rows() const;
   void join_smallest(std::size_t sequence);
+  void tune(const Flight& flight, double seconds);
   void level(std::int32_t group);
   void end(std::size_t sequence);
   std::int64_t live_tokens(const Group& group) const;
@@ -152,6 +159,8 @@ class AutoregressivePolicy {
   std::deque<std::size_t> waiting_;     // sorted by prompt length
   std::deque<std::size_t> prefilling_;  // admitted, prompt not wholly issued
   std::vector<Group> groups_;
+  std::int32_t active_groups_ = 1;  // the first of groups_; the others give their members away
+  std::optional<GroupTuner> tuner_;
   std::int32_t slots_ = 0;
   std::vector<std::int32_t> free_slots_;  // highest last, so that the lowest is taken first
   std::vector<std::size_t> to_release_;

@@ -321,7 +321,7 @@ class Simulation {
       for (const auto sequence : open_.front().sampling)
         flags.push_back(ends_(sequence, ++sampled_[sequence]) ? 1 : 0);
     if (!open_.empty()) open_.pop_front();
-    const StepDone done{number, flags};
+    const StepDone done{number, flags, rank_at(0).now};
     if (observe_.result) observe_.result(done);
     policy_.on(done);
   }

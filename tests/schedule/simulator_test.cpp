@@ -72,6 +72,7 @@ Workload random_workload(std::mt19937& random) {
   work.config.max_rows_per_step = 1 + upto(40);
   work.config.max_group = 1 + static_cast<std::int32_t>(upto(upto(1) != 0 ? 20 : 127));
   work.config.groups = static_cast<std::int32_t>(upto(8));
+  work.config.tune_groups = upto(1) != 0;
   work.config.max_in_flight = upto(2) != 0 ? 0 : 1 + static_cast<std::int32_t>(upto(9));
   work.config.page_tokens = 1 + upto(16);
   work.config.kv_pages = upto(1) != 0 ? upto(30) : 4000;

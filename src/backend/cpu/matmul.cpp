@@ -14,11 +14,19 @@ constexpr std::int64_t kRowStep = 96;
 // Activations that stay in a core's second cache while panels of weights pass by.
 constexpr std::int64_t kInputBytes = 768 << 10;
 constexpr std::int64_t kMostRows = 4 * kRowStep;
-// More rows walk the weights in pieces of this depth, each of which all rows pass while the next one is
-// fetched.
+// More rows than one pass over the weights serves walk them in pieces, each of which all rows pass while the
+// next one is fetched: both lie in the second cache beside the activations.
 constexpr std::int64_t kDepthPiece = 512;
+constexpr std::int64_t kDepthPieceOfFew = 2048;  // of less than kRowStep rows
 // Multiply-adds that are worth handing to another thread.
 constexpr std::int64_t kGrain = 65536;
+
+// Equal pieces, so that each lasts as long as the fetching of the next.
+std::int64_t piece_of(std::int64_t depth, std::int64_t rows) {
+  const std::int64_t most = rows < kRowStep ? kDepthPieceOfFew : kDepthPiece;
+  const std::int64_t pieces = (depth + most - 1) / most;
+  return kernels::round_up((depth + pieces - 1) / pieces, kernels::kDepthStep);
+}
 
 }  // namespace
 
@@ -84,7 +92,7 @@ void CpuBackend::product(ConstRows x, const Matrix& weight, Rows y, const Epilog
   const std::int64_t row_bytes = inputs.stride * inputs.element;
   const std::int64_t weight_bytes = kPanel * (weight.bf16() ? 2 : 4);
   // Rows that pass through the weights once take them as they come.
-  const std::int64_t piece = rows <= inputs.pass_rows ? inputs.depth : kDepthPiece;
+  const std::int64_t piece = rows <= inputs.pass_rows ? inputs.depth : piece_of(inputs.depth, rows);
   const kernels::Activation activation = kernel_activation(epilogue.activation);
 
   // `next`: weights that this thread may want after the task, or null.
