@@ -8,7 +8,7 @@
 #include <unordered_set>
 
 #include "core/error.hpp"
-#include "job/utf8.hpp"
+#include "core/utf8.hpp"
 
 namespace diffuse {
 namespace {
@@ -59,19 +59,19 @@ std::vector<const RequestResult*> chosen(const Result& result, const std::string
 
 std::string shortened(const std::string& text, std::uint64_t max_bytes) {
   if (max_bytes == 0 || text.size() <= max_bytes) return text;
-  return std::string(job_detail::utf8_prefix(text, max_bytes)) + "…";
+  return std::string(utf8_prefix(text, max_bytes)) + "…";
 }
 
 void append_object(std::string& out, const char* name, const Json& object) {
   if (object.empty()) return;
   out += std::string(name) + "\n";
   for (const auto& [key, value] : object.items())
-    out += "  " + job_detail::visible(key) + ": " +
-           job_detail::visible(value.is_string() ? value.get<std::string>() : dump(value)) + "\n";
+    out += "  " + visible(key) + ": " + visible(value.is_string() ? value.get<std::string>() : dump(value)) +
+           "\n";
 }
 
 std::string heading(const RequestResult& request, std::size_t sample) {
-  std::string text = "== " + job_detail::visible(request.id);
+  std::string text = "== " + visible(request.id);
   if (request.samples.size() > 1) text += ", sample " + std::to_string(sample);
   return text;
 }
@@ -160,7 +160,7 @@ std::string show_text(const Result& result, const ShowOptions& options) {
   for (const RequestResult* request : requests) {
     if (request->status != Status::done) {
       out += "\n" + heading(*request, 0) + ": " + std::string(name_of(request->status));
-      out += (request->message.empty() ? "" : ": " + job_detail::visible(request->message)) + "\n";
+      out += (request->message.empty() ? "" : ": " + visible(request->message)) + "\n";
       if (request->status == Status::bad) continue;
     }
     if (!options.texts) continue;
@@ -168,7 +168,7 @@ std::string show_text(const Result& result, const ShowOptions& options) {
       const Sample& sample = request->samples[i];
       out += "\n" + heading(*request, i) + " (" + std::to_string(sample.tokens.size()) + " tokens, " +
              std::string(name_of(sample.finish)) + ")\n";
-      out += job_detail::visible(shortened(sample.text, options.max_bytes)) + "\n";
+      out += visible(shortened(sample.text, options.max_bytes)) + "\n";
     }
   }
   return out;

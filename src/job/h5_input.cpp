@@ -5,7 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/size.hpp"
-#include "job/utf8.hpp"
+#include "core/utf8.hpp"
 
 namespace diffuse::h5 {
 namespace {
@@ -127,13 +127,13 @@ std::string Input::text_attribute(const std::string& name) {
     check(H5Aread(attribute.get(), type.get(), pointers.data()), doing(name));
     const std::string_view text = pointers[0] == nullptr ? "" : pointers[0];
     take(text.size(), 1, name);
-    return job_detail::repair_utf8(text);
+    return repair_utf8(text);
   }
   const std::size_t size = H5Tget_size(type.get());
   take(size, 1, name);
   std::string text(size, '\0');
   check(H5Aread(attribute.get(), type.get(), text.data()), doing(name));
-  return job_detail::repair_utf8(unpadded(text, H5Tget_strpad(type.get())));
+  return repair_utf8(unpadded(text, H5Tget_strpad(type.get())));
 }
 
 std::int64_t Input::number_attribute(const std::string& name) {

@@ -5,10 +5,10 @@
 #include <unordered_set>
 
 #include "core/error.hpp"
+#include "core/utf8.hpp"
 #include "job/file_reader.hpp"
 #include "job/layout.hpp"
 #include "job/names.hpp"
-#include "job/utf8.hpp"
 
 namespace diffuse::job_detail {
 namespace {

@@ -13,9 +13,9 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "core/utf8.hpp"
 #include "job/part_file.hpp"
 #include "job/result_file.hpp"
-#include "job/utf8.hpp"
 #include "job/wire.hpp"
 
 namespace diffuse {
@@ -61,8 +61,8 @@ std::string shown(const std::map<std::string, std::string>& values, const std::s
   constexpr std::size_t kMost = 100;
   const auto found = values.find(key);
   if (found == values.end()) return "missing";
-  const auto start = job_detail::utf8_prefix(found->second, kMost);
-  return job_detail::visible(start) + (start.size() < found->second.size() ? "…" : "");
+  const auto start = utf8_prefix(found->second, kMost);
+  return visible(start) + (start.size() < found->second.size() ? "…" : "");
 }
 
 // One line a key that differs; empty where none does.
@@ -81,8 +81,7 @@ std::string differences(const Json& before, const Json& now) {
     const bool same =
         old_values.contains(key) && new_values.contains(key) && old_values[key] == new_values[key];
     if (!same)
-      text +=
-          (text.empty() ? "" : "; ") + job_detail::visible(key) + ": was " + before_text + ", is " + now_text;
+      text += (text.empty() ? "" : "; ") + visible(key) + ": was " + before_text + ", is " + now_text;
   }
   return text;
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "job/utf8.hpp"
+#include "core/utf8.hpp"
 
 namespace diffuse::job_detail {
 namespace {

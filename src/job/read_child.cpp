@@ -14,12 +14,12 @@
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "core/size.hpp"
+#include "core/utf8.hpp"
 #include "job/child_process.hpp"
 #include "job/fd.hpp"
 #include "job/file_reader.hpp"
 #include "job/job_file.hpp"
 #include "job/result_file.hpp"
-#include "job/utf8.hpp"
 #include "job/wire.hpp"
 
 namespace diffuse {
@@ -81,7 +81,7 @@ wire::Writer answer_of(std::string_view kind, const std::string& path, std::uint
   }
   wire::Writer out;
   out.number(static_cast<std::int32_t>(code));
-  out.text(job_detail::utf8_prefix(job_detail::repair_utf8(message), kLongestMessage));
+  out.text(utf8_prefix(repair_utf8(message), kLongestMessage));
   return out;
 }
 
@@ -140,7 +140,7 @@ T read_through_child(std::string_view kind, const std::filesystem::path& path, c
     return read;
   }
   throw Error(code == static_cast<std::int32_t>(ExitCode::internal) ? ExitCode::internal : ExitCode::bad_data,
-              job_detail::visible(in.text()));
+              visible(in.text()));
 }
 
 }  // namespace

@@ -2,10 +2,10 @@
 
 #include "core/error.hpp"
 #include "core/size.hpp"
+#include "core/utf8.hpp"
 #include "job/file_reader.hpp"
 #include "job/layout.hpp"
 #include "job/result_file.hpp"
-#include "job/utf8.hpp"
 
 namespace diffuse::job_detail {
 namespace {

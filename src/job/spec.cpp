@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "core/error.hpp"
+#include "core/utf8.hpp"
 #include "job/file_reader.hpp"
 #include "job/names.hpp"
-#include "job/utf8.hpp"
 
 namespace diffuse {
 namespace {
@@ -22,7 +22,7 @@ std::string with_id(const std::string& where, const Json& request) {
   const auto id = request.find("id");
   if (id == request.end() || !id->is_string()) return where;
   const auto text = id->get<std::string>();
-  return where + " ('" + job_detail::visible(job_detail::utf8_prefix(text, 80)) + "')";
+  return where + " ('" + visible(utf8_prefix(text, 80)) + "')";
 }
 
 std::int32_t token_of(const Json& value, const std::string& where) {
@@ -127,7 +127,7 @@ void read_lines(Job& job, std::string_view text, const std::string& what, const 
 Job read_spec(const std::filesystem::path& path, const std::string& model_override,
               const GenerateCheck& check_generate) {
   const std::string what = "job spec '" + path.string() + "'";
-  const std::string text = job_detail::repair_utf8(read_file(path, kLargestSpec));
+  const std::string text = repair_utf8(read_file(path, kLargestSpec));
   Job job;
   if (path.extension() == ".jsonl" || path.extension() == ".ndjson") {
     read_lines(job, text, what, check_generate);

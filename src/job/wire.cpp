@@ -1,9 +1,9 @@
 #include "job/wire.hpp"
 
 #include "core/hash.hpp"
+#include "core/utf8.hpp"
 #include "job/names.hpp"
 #include "job/result_file.hpp"
-#include "job/utf8.hpp"
 
 namespace diffuse::wire {
 namespace {
@@ -131,7 +131,7 @@ std::span<const std::byte> Reader::take_items(std::size_t size) {
 
 std::string Reader::text() {
   const auto bytes = take_items(1);
-  return job_detail::repair_utf8({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  return repair_utf8({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 Json Reader::json() {

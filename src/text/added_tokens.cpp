@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "core/utf8.hpp"
 #include "text/element.hpp"
-#include "text/utf8.hpp"
+#include "text/unicode.hpp"
 
 namespace diffuse {
 namespace {

@@ -5,8 +5,8 @@
 #include <queue>
 
 #include "core/error.hpp"
+#include "core/utf8.hpp"
 #include "text/element.hpp"
-#include "text/utf8.hpp"
 
 namespace diffuse {
 namespace {

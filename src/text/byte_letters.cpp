@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "text/utf8.hpp"
+#include "core/utf8.hpp"
 
 namespace diffuse {
 namespace {

@@ -4,10 +4,10 @@
 
 #include "core/error.hpp"
 #include "core/json.hpp"
+#include "core/utf8.hpp"
 #include "text/element.hpp"
 #include "text/jinja/machine.hpp"
 #include "text/jinja/parser.hpp"
-#include "text/utf8.hpp"
 
 namespace diffuse {
 namespace {

@@ -1,7 +1,7 @@
 #include "text/element.hpp"
 
 #include "core/error.hpp"
-#include "text/utf8.hpp"
+#include "core/utf8.hpp"
 
 namespace diffuse {
 namespace {

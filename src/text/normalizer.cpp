@@ -5,9 +5,10 @@
 #include <unicode/uchar.h>
 
 #include "core/error.hpp"
+#include "core/utf8.hpp"
 #include "text/byte_letters.hpp"
 #include "text/element.hpp"
-#include "text/utf8.hpp"
+#include "text/unicode.hpp"
 
 namespace diffuse {
 namespace {

@@ -4,8 +4,8 @@
 #include <pcre2.h>
 
 #include "core/error.hpp"
+#include "core/utf8.hpp"
 #include "text/element.hpp"
-#include "text/utf8.hpp"
 
 namespace diffuse {
 namespace {

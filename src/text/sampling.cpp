@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "core/error.hpp"
-#include "text/exact_math.hpp"
+#include "core/exact_math.hpp"
 
 namespace diffuse {
 namespace {
@@ -49,8 +49,8 @@ struct Softmax {
 
   explicit Softmax(std::span<const float> logits) : highest(static_cast<double>(highest_of(logits))) {
     double sum = 0;
-    for (const auto logit : logits) sum += exact_exp(static_cast<double>(logit) - highest);
-    log_sum = exact_log(sum);
+    for (const auto logit : logits) sum += exact::exp(static_cast<double>(logit) - highest);
+    log_sum = exact::log(sum);
   }
   float logprob(float logit) const {
     return static_cast<float>((static_cast<double>(logit) - highest) - log_sum);
@@ -103,7 +103,7 @@ class Walk {
   std::size_t size() const { return scratch_.candidates.size(); }
   std::int32_t id(std::size_t i) const { return scratch_.candidates[i].second; }
   double weight_of(float logit) const {
-    return exact_exp((static_cast<double>(logit) - highest_) / temperature_);
+    return exact::exp((static_cast<double>(logit) - highest_) / temperature_);
   }
   // exp((logit - highest) / temperature) of the i-th; ask in order.
   double weight(std::size_t i) {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/json.hpp"
+#include "core/utf8.hpp"
 #include "text/regex.hpp"
-#include "text/utf8.hpp"
 
 namespace diffuse {
 

@@ -6,7 +6,7 @@
 
 #include "support.hpp"
 #include "text/tokenizer.hpp"
-#include "text/utf8.hpp"
+#include "core/utf8.hpp"
 
 namespace diffuse {
 namespace {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstdio>
 
+#include "core/utf8.hpp"
 #include "text/jinja/operators.hpp"
 #include "text/jinja/python_text.hpp"
-#include "text/utf8.hpp"
 
 namespace diffuse::jinja {
 namespace {

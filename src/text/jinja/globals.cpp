@@ -4,12 +4,12 @@
 #include <ctime>
 #include <map>
 
+#include "core/utf8.hpp"
 #include "text/jinja/bind.hpp"
 #include "text/jinja/machine.hpp"
 #include "text/jinja/methods.hpp"
 #include "text/jinja/operators.hpp"
 #include "text/jinja/python_text.hpp"
-#include "text/utf8.hpp"
 
 namespace diffuse::jinja {
 namespace {

@@ -7,7 +7,8 @@
 #include <charconv>
 #include <optional>
 
-#include "text/utf8.hpp"
+#include "core/utf8.hpp"
+#include "text/unicode.hpp"
 
 namespace diffuse::jinja {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/utf8.hpp"
 #include "text/jinja/operators.hpp"
-#include "text/utf8.hpp"
 
 namespace diffuse::jinja {
 

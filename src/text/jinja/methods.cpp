@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <map>
 
+#include "core/utf8.hpp"
 #include "text/jinja/bind.hpp"
 #include "text/jinja/machine.hpp"
 #include "text/jinja/python_text.hpp"
-#include "text/utf8.hpp"
+#include "text/unicode.hpp"
 
 namespace diffuse::jinja {
 namespace {

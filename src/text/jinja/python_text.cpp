@@ -6,7 +6,8 @@
 
 #include <algorithm>
 
-#include "text/utf8.hpp"
+#include "core/utf8.hpp"
+#include "text/unicode.hpp"
 
 namespace diffuse::jinja {
 namespace {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <optional>
 
-#include "text/utf8.hpp"
+#include "core/utf8.hpp"
 
 namespace diffuse::jinja {
 namespace {

@@ -4,10 +4,10 @@
 #include <map>
 #include <optional>
 
+#include "core/utf8.hpp"
 #include "text/jinja/bind.hpp"
 #include "text/jinja/filters.hpp"
 #include "text/jinja/python_text.hpp"
-#include "text/utf8.hpp"
 
 namespace diffuse::jinja {
 namespace {

@@ -1,5 +1,5 @@
 #pragma once
-// UTF-8 in and out, and what Unicode says of a character.
+// UTF-8 in and out.
 
 #include <cstddef>
 #include <cstdint>
@@ -40,11 +40,11 @@ void append_utf8(std::string& text, char32_t code);
 // Code points of valid UTF-8.
 std::size_t count_utf8(std::string_view text);
 
-bool is_white_space(char32_t code);     // Unicode White_Space: Rust's char::is_whitespace
-bool is_python_space(char32_t code);    // str.isspace of one character: also U+001C to U+001F
-bool is_word_character(char32_t code);  // \w of Rust's regex
-bool is_numeric(char32_t code);         // N: Rust's char::is_numeric
-bool is_punctuation(char32_t code);     // ASCII punctuation or category P
+// The longest whole-character prefix of valid UTF-8 that has at most `bytes` bytes.
+std::string_view utf8_prefix(std::string_view text, std::size_t bytes);
+
+// Control characters (C0 but newline and tab, DEL, C1) as visible \xNN.
+std::string visible(std::string_view text);
 
 // Cuts bytes into whole characters as they come. What push() holds back is at most 3 bytes.
 class Utf8Stream {

@@ -1,6 +1,4 @@
-#include "text/utf8.hpp"
-
-#include <unicode/uchar.h>
+#include "core/utf8.hpp"
 
 #include <algorithm>
 
@@ -9,10 +7,6 @@ namespace {
 
 unsigned byte_at(std::string_view text, std::size_t at) {
   return static_cast<unsigned char>(text[at]);
-}
-
-bool is_mark(char32_t code) {
-  return (U_GET_GC_MASK(static_cast<UChar32>(code)) & U_GC_M_MASK) != 0;
 }
 
 }  // namespace
@@ -95,35 +89,32 @@ std::size_t count_utf8(std::string_view text) {
   }));
 }
 
-bool is_white_space(char32_t code) {
-  return u_isUWhiteSpace(static_cast<UChar32>(code)) != 0;
+std::string_view utf8_prefix(std::string_view text, std::size_t bytes) {
+  if (text.size() <= bytes) return text;
+  while (bytes > 0 && (static_cast<std::uint8_t>(text[bytes]) & 0xC0U) == 0x80U) --bytes;
+  return text.substr(0, bytes);
 }
 
-bool is_python_space(char32_t code) {
-  return (code >= 0x1C && code <= 0x1F) || is_white_space(code);
-}
-
-bool is_word_character(char32_t code) {
-  const auto character = static_cast<UChar32>(code);
-  if (u_isUAlphabetic(character) != 0 || is_mark(code)) return true;
-  const auto category = U_GET_GC_MASK(character);
-  return (category & (U_GC_ND_MASK | U_GC_PC_MASK)) != 0 ||
-         u_hasBinaryProperty(character, UCHAR_JOIN_CONTROL) != 0;
-}
-
-bool is_numeric(char32_t code) {
-  return (U_GET_GC_MASK(static_cast<UChar32>(code)) & U_GC_N_MASK) != 0;
-}
-
-bool is_punctuation(char32_t code) {
-  if (code < 0x80) {
-    return (code >= '!' && code <= '/') || (code >= ':' && code <= '@') || (code >= '[' && code <= '`') ||
-           (code >= '{' && code <= '~');
+std::string visible(std::string_view text) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  out.reserve(text.size());
+  const auto escape = [&](std::uint8_t code) {
+    out += "\\x";
+    out += kDigits[code >> 4];
+    out += kDigits[code & 15];
+  };
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto byte = static_cast<std::uint8_t>(text[at]);
+    if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F) {
+      escape(byte);
+    } else if (byte == 0xC2 && at + 1 < text.size() && static_cast<std::uint8_t>(text[at + 1]) < 0xA0) {
+      escape(static_cast<std::uint8_t>(text[++at]));
+    } else {
+      out += text[at];
+    }
   }
-  // The tables that `tokenizers` has for this are of Unicode 8.
-  UVersionInfo age;
-  u_charAge(static_cast<UChar32>(code), age);
-  return age[0] <= 8 && (U_GET_GC_MASK(static_cast<UChar32>(code)) & U_GC_P_MASK) != 0;
+  return out;
 }
 
 std::string Utf8Stream::push(std::string_view bytes) {

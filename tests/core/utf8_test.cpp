@@ -1,4 +1,4 @@
-#include "text/utf8.hpp"
+#include "core/utf8.hpp"
 
 #include <gtest/gtest.h>
 
@@ -57,16 +57,43 @@ TEST(Utf8, StreamIsRepairWhereverItIsCut) {
   }
 }
 
-TEST(Utf8, KnowsClassesOfCharacters) {
-  EXPECT_TRUE(is_white_space(0x3000));
-  EXPECT_FALSE(is_white_space(0x1C));
-  EXPECT_TRUE(is_python_space(0x1C));
-  EXPECT_FALSE(is_white_space(0x180E));
-  EXPECT_TRUE(is_word_character(0x200D));
-  EXPECT_FALSE(is_word_character(0xB2));
-  EXPECT_TRUE(is_numeric(0x2167));
-  EXPECT_TRUE(is_punctuation('$'));
-  EXPECT_FALSE(is_punctuation(0x20AC));
+// Right-hand sides: Python's bytes.decode('utf-8', 'replace'); R is U+FFFD.
+TEST(Utf8, RepairIsPythonsReplace) {
+  const std::string r = "\xEF\xBF\xBD";
+  const auto expect = [](std::string_view bytes, const std::string& text) {
+    EXPECT_EQ(repair_utf8(bytes), text);
+  };
+  expect("", "");
+  expect("plain \xC3\xA9 \xE2\x82\xAC \xF0\x9F\xA6\x89", "plain \xC3\xA9 \xE2\x82\xAC \xF0\x9F\xA6\x89");
+  expect("a\xFFz", "a" + r + "z");
+  expect("\x80\x80", r + r);
+  expect("\xC0\xAF", r + r);  // overlong
+  expect("\xC3", r);          // cut at the end
+  expect("\xC3(", r + "(");
+  expect("\xE2\x82", r);
+  expect("\xE2\x82z", r + "z");
+  expect("\xE2(\xA1", r + "(" + r);
+  expect("\xE0\x80\x80", r + r + r);  // overlong
+  expect("\xED\xA0\x80", r + r + r);  // a surrogate
+  expect("\xF0\x9F\xA6", r);
+  expect("\xF0\x9F\xA6\xC3\xA9", r + "\xC3\xA9");
+  expect("\xF0\x80\x80\x80", r + r + r + r);
+  expect("\xF4\x90\x80\x80", r + r + r + r);  // beyond U+10FFFF
+  expect("\xF5\x80", r + r);
+  expect(std::string_view("a\0b", 3), std::string("a\0b", 3));
+}
+
+TEST(Utf8, APrefixNeverCutsACharacter) {
+  EXPECT_EQ(utf8_prefix("a\xE2\x82\xAC", 4), "a\xE2\x82\xAC");
+  EXPECT_EQ(utf8_prefix("a\xE2\x82\xAC", 3), "a");
+  EXPECT_EQ(utf8_prefix("\xE2\x82\xAC", 2), "");
+}
+
+TEST(Utf8, VisibleShowsControlCharacters) {
+  EXPECT_EQ(visible("a\x1b[31m\n\tb\x7f"), "a\\x1b[31m\n\tb\\x7f");
+  EXPECT_EQ(visible("\xC2\x9B"
+                    "2J \xC2\xA0"),
+            "\\x9b2J \xC2\xA0");
 }
 
 }  // namespace
