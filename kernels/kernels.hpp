@@ -90,6 +90,7 @@ struct AttentionTile {
   std::int64_t queries = 0;
   const std::int64_t* position = nullptr;  // [queries] of each query vector in its sequence
   const float* slope = nullptr;            // [queries] added times the key position, or null
+  const float* bias = nullptr;  // [queries, kTile] added to the scores, aligned to 64 bytes, or null
   std::int64_t head_dim = 0;
   std::int64_t value_stride = 0;  // round_up(value_dim, kValueStep)
   const void* keys = nullptr;     // f32 [head_dim, kTile], or bf16 [(head_dim + 1) / 2, kTile, 2]

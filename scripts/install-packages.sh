@@ -7,6 +7,7 @@ packages="
   g++ cmake ninja-build pkg-config git ca-certificates
   libopenmpi-dev openmpi-bin libhdf5-dev
   nlohmann-json3-dev libcli11-dev libhwy-dev libicu-dev libpcre2-dev libssl-dev libxxhash-dev
+  libavformat-dev libavcodec-dev libavutil-dev libkissfft-dev zlib1g-dev
 "
 # For the tests alone: GoogleTest, h5py for the job files that users write, a Slurm to try the batch scripts in.
 if [ "$1" = --tests ]; then

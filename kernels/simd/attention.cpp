@@ -52,6 +52,7 @@ HWY_INLINE void weigh(const AttentionTile& args, std::int64_t query, Reach reach
       const VF key = hn::Iota(kF32, static_cast<float>(args.first_position + v * kLanes));
       score = hn::MulAdd(set(args.slope[query]), key, score);
     }
+    if (args.bias != nullptr) score = hn::Add(score, hn::Load(kF32, args.bias + query * kTile + v * kLanes));
     scores[v] = hn::IfThenElse(lanes_in(reach, v * kLanes), score, nothing);
     highest = hn::Max(scores[v], highest);
   }

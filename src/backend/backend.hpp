@@ -143,11 +143,13 @@ struct Segment {
   std::int64_t rows = 0;
   std::int64_t first_position = 0;      // of first_row, in the sequence
   std::span<const std::int32_t> pages;  // page of position q: pages[q / kPageTokens]; host memory
+  std::int64_t keys = 0;                // where attention is not causal: positions [0, keys) are reached
 };
 
-// softmax(scale * q k^T [softcap] over the keys in reach) v, causal: a row at position t reaches the
-// positions (t - window, t], all up to t when window is 0. The keys and values of the batch's own rows were
-// written before.
+// softmax(scale * q k^T [softcap] [+ bias] over the keys in reach) v. Where causal, a row at position t
+// reaches the positions (t - window, t], all up to t when window is 0; otherwise it reaches all keys of its
+// segment, at least one, and window must be 0. The keys and values of the batch's own rows were written
+// before.
 struct AttentionArgs {
   ConstRows q;  // [rows, heads * head_dim]
   Rows out;     // [rows, heads * value_dim]
@@ -158,6 +160,21 @@ struct AttentionArgs {
   std::int64_t window = 0;
   float softcap = 0;                    // cap * tanh(score / cap); 0: none
   const float* alibi_slopes = nullptr;  // [heads] on the device: adds slope * key position; null: none
+  bool causal = true;
+  // [heads, 2 * bias_reach + 1] on the device: adds bias[head, d + bias_reach], d = key position - query
+  // position, brought into [-bias_reach, bias_reach]; null: none.
+  const float* position_bias = nullptr;
+  std::int64_t bias_reach = 0;
+};
+
+// The windows that a one-dimensional convolution sees, one a row, so that its product with the weights is a
+// matmul: out[t, c * width + k] = x[t * stride + k - padding, c], zero outside of x.
+struct UnfoldArgs {
+  ConstRows x;  // [frames, channels]
+  Rows out;     // [windows, channels * width]
+  std::int64_t width = 1;
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
 };
 
 // Mixture of experts: out[row] (+)= sum over the chosen experts, in ascending expert number, of weight *
@@ -184,6 +201,14 @@ struct ExpertsArgs {
   bool gated = true;
 };
 
+// What the ranks of a run must know of the card behind a backend; empty on a CPU.
+struct DeviceFacts {
+  std::string name;              // "NVIDIA H200"
+  std::string id;                // its UUID: equal on two ranks of a host where they share the card
+  std::uint64_t free_bytes = 0;  // memory not taken by anybody now
+  void* stream = nullptr;        // cudaStream_t that the operations are queued on, for a transport's order
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -191,6 +216,7 @@ class Backend {
   virtual std::string name() const = 0;    // "cpu", "cuda"
   virtual std::string target() const = 0;  // SIMD target or card, for reports: "avx512", "sm_90"
   virtual Compute compute() const = 0;
+  virtual DeviceFacts device() const { return {}; }
 
   virtual Buffer allocate(std::size_t bytes) = 0;  // zeroed, aligned to 64 bytes or more
   virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
@@ -224,6 +250,7 @@ class Backend {
   virtual void scale(Rows y, float factor) = 0;
   virtual void softcap(Rows y, float cap) = 0;  // y = cap * tanh(y / cap)
   virtual void rope(const RopeArgs& args) = 0;
+  virtual void unfold(const UnfoldArgs& args) = 0;
 
   virtual std::size_t kv_page_bytes(const KvSpec& spec) const = 0;
   virtual void kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::span<const Segment> segments) = 0;
@@ -248,9 +275,13 @@ struct CudaOptions {
   int device = 0;
   Compute compute = Compute::bf16;
 };
-// Refuses, with a sentence that says so, in a build without the CUDA backend.
+// Refuses where why_no_cuda() has a reason, or this card is not there. Its operations read host memory that
+// they are given before they return. Calls come from any one thread at a time; each makes the card the
+// current one of that thread.
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options);
-// Cards that make_cuda_backend can use here; 0 in a build without it.
+// Cards that make_cuda_backend can use here; 0 in a build without it, or where no driver answers.
 int cuda_device_count();
+// One sentence on why there are none and what to do; empty where there are some.
+std::string why_no_cuda();
 
 }  // namespace diffuse

@@ -6,6 +6,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/model.hpp"
+#include "cli/processor.hpp"
 #include "cli/ranks.hpp"
 #include "core/format.hpp"
 #include "pipeline/split_run.hpp"
@@ -88,8 +89,9 @@ class Bench {
     const auto plan = ranks_.together([&] {
       return make_plan(model.recipe, model.checkpoint.headers(), ranks_.size(), flags_.compute.slices);
     });
-    const auto backend = make_backend(flags_.compute, ranks_);
-    SplitRun split(model.recipe, model.checkpoint, plan, ranks_.transport(), *backend, ranks_.log());
+    const auto processor = make_processor(flags_.compute, ranks_);
+    auto& backend = *processor.backend;
+    SplitRun split(model.recipe, model.checkpoint, plan, ranks_.transport(), backend, ranks_.log());
     const auto streams = ranks_.together([&] { return parse_list(flags_.streams, 1, "--streams"); });
     const auto runs =
         flags_.repeat * static_cast<std::int64_t>(streams.size() + (flags_.prefill > 0 ? 1 : 0));
@@ -97,13 +99,14 @@ class Bench {
       for (std::int64_t i = 0; i < runs; ++i) split.follow();
       return 0;
     }
-    RunOptions options{.chunk = flags_.compute.chunk,
-                       .max_group = flags_.compute.group,
-                       .groups = flags_.compute.groups,
-                       .kv_pages = kv_budget(model.recipe, plan, *backend, kv_bytes(flags_.compute, ranks_)),
-                       .trace = false,
-                       .flip = {}};
-    report_load(split, plan, *backend);
+    RunOptions options{
+        .chunk = flags_.compute.chunk,
+        .max_group = flags_.compute.group,
+        .groups = flags_.compute.groups,
+        .kv_pages = kv_budget(model.recipe, plan, backend, kv_bytes(flags_.compute, ranks_, processor, plan)),
+        .trace = false,
+        .flip = {}};
+    report_load(split, plan, backend);
     if (flags_.prefill > 0) {
       double best = 0;
       for (std::int64_t i = 0; i < flags_.repeat; ++i) {

@@ -47,6 +47,14 @@ void print_facts(const Examination& examination) {
     line("this build", "no weights at hand: not judged");
   } else if (examination.recipe) {
     line("this build", "can run it");
+    if (const auto& encoder = examination.recipe->encoder) {
+      line("is cut", "the decoder, " + std::to_string(examination.recipe->depth()) + " layers");
+      line("at the client", "the encoder, " + std::to_string(encoder->blocks.size()) +
+                                " layers: on rank 0, or on a rank that has no layers");
+      line("travels once", "the encoder's output, " +
+                               human_bytes(static_cast<std::uint64_t>(encoder->hidden) * sizeof(float)) +
+                               " a row, to every rank with layers");
+    }
     for (const auto& note : examination.recipe->notes) line("note", note);
   } else {
     line("this build", examination.missing);
@@ -61,6 +69,10 @@ int check(const CheckFlags& flags) {
     json["can_run"] = can_run;
     json["missing"] = examination.missing.empty() ? Json() : Json(examination.missing);
     if (can_run) json["notes"] = examination.recipe->notes;
+    if (can_run && examination.recipe->encoder) {
+      json["cut"] = "decoder";
+      json["encoder_layers"] = examination.recipe->encoder->blocks.size();
+    }
   }
   if (!flags.json) print_facts(examination);
   const bool fine = examination.verdict.verdict == Outcome::runs && (can_run || !examination.weights);

@@ -11,17 +11,26 @@ void ComputeFlags::add_to(CLI::App& command) {
   command.add_option("--threads", threads, "Threads a rank (default: its share of the cores)")
       ->check(CLI::Range(1, 1024));
   command
-      .add_option("--compute", compute,
-                  "f32 (default): activations in f32; bf16: matmul inputs and the cache in bf16")
+      .add_option(
+          "--compute", compute,
+          "f32 (default on the CPU): activations in f32; bf16 (default on CUDA): matmul inputs and the "
+          "cache in bf16")
       ->check(CLI::IsMember({"f32", "bf16"}));
-  command.add_option("--device", device, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  command.add_option("--device", device, "cpu, cuda, or auto: cuda where every rank has a card that answers")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  command
+      .add_option("--transport", transport,
+                  "How hidden rows travel between cards: nccl, mpi, or auto: nccl where it is built")
+      ->check(CLI::IsMember({"auto", "nccl", "mpi"}));
   command.add_option("--simd", simd, "SIMD target, e.g. avx2 (default: the best that all ranks have)");
   command.add_option("--load", load, "mmap, or read for file systems where maps are slow")
       ->check(CLI::IsMember({"mmap", "read"}));
   command.add_option("--slices", slices, "Layers of each rank, e.g. 0-7,8-23 (default: balanced by cost)");
   command
-      .add_option("--kv-memory", kv_memory,
-                  "Key-value memory a rank, e.g. 4G (default: a quarter of the host's)")
+      .add_option(
+          "--kv-memory", kv_memory,
+          "Key-value memory a rank, e.g. 4G (default: a quarter of the host's, or three quarters of what "
+          "weights leave of the card's)")
       ->check([](const std::string& text) -> std::string {
         try {
           parse_bytes(text);
@@ -42,7 +51,8 @@ LoadMode ComputeFlags::load_mode() const {
   return load == "read" ? LoadMode::read : LoadMode::mmap;
 }
 
-Compute ComputeFlags::compute_mode() const {
+Compute ComputeFlags::compute_mode(Compute otherwise) const {
+  if (compute.empty()) return otherwise;
   return compute == "bf16" ? Compute::bf16 : Compute::f32;
 }
 

@@ -17,10 +17,12 @@ struct ComputeFlags {
   int threads = 0;      // 0: this rank's share of the cores that it may use
   std::string compute;  // f32, bf16; empty: the device's default
   std::string device = "auto";
+  std::string transport =
+      "auto";        // of hidden rows: nccl where ranks compute on cards and it is built, else mpi
   std::string simd;  // empty: the best that all ranks have
   std::string load = "mmap";
   std::string slices;
-  std::string kv_memory;  // with a unit: 512M, 4G; empty: a quarter of the memory, shared by a host's ranks
+  std::string kv_memory;  // with a unit: 512M, 4G; empty: a share of the host's or the card's memory
   std::int64_t chunk = 256;
   std::int32_t group = 64;
   std::int32_t groups = 0;
@@ -29,7 +31,7 @@ struct ComputeFlags {
 
   void add_to(CLI::App& command);
   LoadMode load_mode() const;
-  Compute compute_mode() const;  // f32 unless said
+  Compute compute_mode(Compute otherwise) const;  // `otherwise` unless said
 };
 
 // "1536", "512M", "4G" (powers of 1024) -> bytes. Throws usage.

@@ -59,7 +59,12 @@ void build(Examination& examination, const Json& config, const TensorHeaders& he
     examination.missing = verdict.reason;
     return;
   }
-  if (verdict.shape != Shape::autoregressive) {
+  const auto known = known_model_types();
+  const auto type = config.find("model_type");
+  const bool reads_known_encoder =
+      verdict.shape == Shape::encoder_memory && type != config.end() && type->is_string() &&
+      std::find(known.begin(), known.end(), type->get<std::string>()) != known.end();
+  if (verdict.shape != Shape::autoregressive && !reads_known_encoder) {
     examination.missing = "models of the shape '" +
                           std::string(verdict.shape ? to_string(*verdict.shape) : "?") +
                           "' are not in this build yet";

@@ -1,11 +1,14 @@
 // diffuse pack: a job spec or a list of prompts -> a job file.
 
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/commands.hpp"
 #include "job/job_file.hpp"
 #include "job/spec.hpp"
+#include "media/sound.hpp"
 #include "text/generate_options.hpp"
+#include "text/whisper_options.hpp"
 
 namespace diffuse {
 namespace {
@@ -16,11 +19,33 @@ struct PackFlags {
   std::string model;
 };
 
+void check_text_options(const Json& object, const std::string& what) {
+  check_autoregressive(parse_generate(object, what), what);
+}
+
+// Speech's options are for requests with sound; of the others no key is known that means nothing to them.
+void check_options(const Job& job, const std::string& what) {
+  const auto with_sound =
+      std::ranges::count_if(job.requests, [](const Request& r) { return r.audio.has_value(); });
+  if (with_sound == 0) check_text_options(job.generate, what + ": generate");
+  for (const auto& request : job.requests) {
+    const auto where = what + ": request '" + request.id + "'";
+    if (request.audio) {
+      WhisperOptions options;
+      set_language(options, request.language, where);
+    } else {
+      check_text_options(request.generate, where + ": generate");
+    }
+  }
+}
+
 int pack(const PackFlags& flags) {
   const auto check = [](const Json& object, const std::string& what) {
-    check_autoregressive(parse_generate(object, what), what);
+    parse_whisper_options(object, what);
+    parse_generate(without_whisper_keys(object), what);
   };
-  const auto job = read_spec(flags.spec, flags.model, check);
+  const auto job = read_spec(flags.spec, flags.model, check, media::read_speech);
+  check_options(job, "job spec '" + flags.spec + "'");
   write_job(flags.output, job);
   std::printf("%s: %zu requests%s%s\n", flags.output.c_str(), job.requests.size(),
               job.model.empty() ? "" : " for ", job.model.c_str());

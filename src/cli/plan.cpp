@@ -25,10 +25,30 @@ struct PlanFlags {
 };
 
 std::string ends_of(const RankSlice& slice) {
-  if (slice.idle()) return "idle";
-  if (slice.front && slice.back) return "front, back";
-  if (slice.front) return "front";
-  return slice.back ? "back" : "";
+  if (slice.idle()) return slice.encoder ? "encoder" : "idle";
+  std::string ends;
+  const auto add = [&](bool has, const char* name) {
+    if (has) ends += (ends.empty() ? "" : ", ") + std::string(name);
+  };
+  add(slice.encoder, "encoder");
+  add(slice.front, "front");
+  add(slice.back, "back");
+  return ends;
+}
+
+// What is cut, where the encoder is, and what travels once.
+void print_encoder(const Recipe& recipe, const Plan& plan) {
+  if (!recipe.encoder) return;
+  const auto& encoder = *recipe.encoder;
+  const auto row = static_cast<std::uint64_t>(encoder.hidden) * sizeof(float);
+  std::string what = human_bytes(row) + " a token of its prompt";
+  if (encoder.vocab == 0)
+    what = human_bytes(row * static_cast<std::uint64_t>(encoder.max_positions)) + " a window of sound";
+  std::printf(
+      "The decoder's %lld layers are cut. The encoder (%zu layers, never cut) runs on rank %d; its output, "
+      "%s, "
+      "travels once a request to every rank with layers.\n",
+      static_cast<long long>(recipe.depth()), encoder.blocks.size(), plan.encoder, what.c_str());
 }
 
 std::string layers_of(const RankSlice& slice) {
@@ -45,10 +65,15 @@ std::uint64_t kv_bytes_of(const Recipe& recipe, const RankSlice& slice) {
   return bytes;
 }
 
+// Sequences that decode together share a step's time, so that a token costs that much less than a step.
+constexpr double kEncoded = 16;
+
 // In units of the costliest stage's time to read its weights; a row more costs what the default model says.
-SimulationReport simulate_plan(const PlanFlags& flags, const Plan& plan) {
+SimulationReport simulate_plan(const PlanFlags& flags, const Recipe& recipe, const Plan& plan) {
   double largest = 0;
-  for (const auto& slice : plan.ranks) largest = std::max(largest, slice.cost);
+  for (const auto& slice : plan.ranks) {
+    if (!slice.idle()) largest = std::max(largest, slice.cost - slice.encoder_cost);
+  }
   ScheduleConfig config;
   config.stages = plan.stages;
   config.page_tokens = kPageTokens;
@@ -56,12 +81,22 @@ SimulationReport simulate_plan(const PlanFlags& flags, const Plan& plan) {
   SimulationConfig simulation;
   simulation.hop_seconds = config.cost.hop;
   for (const auto& slice : plan.ranks) {
-    if (!slice.idle())
-      simulation.stages.push_back(
-          {slice.cost / largest * config.cost.step, slice.cost / largest * config.cost.row});
+    const double share = (slice.cost - slice.encoder_cost) / largest;
+    if (!slice.idle()) simulation.stages.push_back({share * config.cost.step, share * config.cost.row});
   }
-  const std::vector<SequenceNeed> needs(static_cast<std::size_t>(flags.requests),
-                                        {flags.prompt, flags.new_tokens});
+  SequenceNeed need{flags.prompt, flags.new_tokens};
+  if (recipe.encoder) {
+    // The prompt is the encoder's, or it is a whole window; the answer starts with one token.
+    const auto rows = recipe.encoder->vocab == 0 ? recipe.encoder->max_positions : flags.prompt;
+    need = {1, flags.new_tokens, rows};
+    const double share = plan.ranks[static_cast<std::size_t>(plan.encoder)].encoder_cost / largest;
+    simulation.encoder = plan.encoder;
+    simulation.encode.step = 0;
+    simulation.encode.row =
+        share * static_cast<double>(flags.new_tokens) / static_cast<double>(rows) / kEncoded;
+    config.kv_pages += flags.requests * (rows / kPageTokens + 1);
+  }
+  const std::vector<SequenceNeed> needs(static_cast<std::size_t>(flags.requests), need);
   AutoregressivePolicy policy(config, needs);
   return simulate(simulation, bind_policy(policy), [](std::size_t, std::int64_t) { return false; });
 }
@@ -70,11 +105,16 @@ int plan(const PlanFlags& flags) {
   const auto model = open_model(flags.model, LoadMode::mmap, flags.accept);
   const auto plan = make_plan(model.recipe, model.checkpoint.headers(), flags.ranks, flags.slices);
   Json json = to_json(plan);
+  if (model.recipe.encoder) {
+    json["cut"] = "decoder";
+    json["encoder_layers"] = model.recipe.encoder->blocks.size();
+    json["memory_row_bytes"] = static_cast<std::uint64_t>(model.recipe.encoder->hidden) * sizeof(float);
+  }
   for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank)
     json["ranks"][rank]["kv_bytes_per_token"] = kv_bytes_of(model.recipe, plan.ranks[rank]);
   std::optional<SimulationReport> simulated;
   if (flags.simulate) {
-    simulated = simulate_plan(flags, plan);
+    simulated = simulate_plan(flags, model.recipe, plan);
     json["simulated"] = {{"requests", flags.requests},
                          {"prompt", flags.prompt},
                          {"new_tokens", flags.new_tokens},
@@ -86,14 +126,17 @@ int plan(const PlanFlags& flags) {
   }
   double total = 0;
   for (const auto& slice : plan.ranks) total += slice.cost;
-  std::printf("%-5s %-9s %-12s %14s %9s %18s\n", "rank", "layers", "ends", "weights read", "cost",
+  std::printf("%-5s %-9s %-14s %14s %9s %18s\n", "rank", "layers", "ends", "weights read", "cost",
               "cache a token, f32");
   for (const auto& slice : plan.ranks) {
-    std::printf("%-5d %-9s %-12s %14s %8s%% %18s\n", slice.rank, layers_of(slice).c_str(),
+    std::printf("%-5d %-9s %-14s %14s %8s%% %18s\n", slice.rank, layers_of(slice).c_str(),
                 ends_of(slice).c_str(), human_bytes(slice.weight_bytes).c_str(),
                 fixed(total > 0 ? 100 * slice.cost / total : 0, 1).c_str(),
                 human_bytes(kv_bytes_of(model.recipe, slice)).c_str());
   }
+  print_encoder(model.recipe, plan);
+  for (const auto& tensor : plan.shared)
+    std::printf("'%s' serves all layers: each slice loads it.\n", tensor.c_str());
   if (model.recipe.back.tied && plan.stages > 1)
     std::printf("The head is the embedding table: the first and the last slice both hold it.\n");
   if (simulated) {

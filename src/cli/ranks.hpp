@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.hpp"
-#include "cli/flags.hpp"
 #include "core/error.hpp"
 #include "core/log.hpp"
 #include "transport/transport.hpp"
@@ -17,6 +15,8 @@
 namespace diffuse {
 
 class MpiSession;
+class MpiTransport;
+class NcclTransport;
 class LoopbackNetwork;
 
 class Ranks {
@@ -33,7 +33,11 @@ class Ranks {
   int ranks_on_this_host() const;
   std::string mpi_version() const;  // "none" without MPI
   Log& log() { return *log_; }
-  Transport& transport() { return *transport_; }
+  Transport& transport();
+
+  // Collective: hidden rows go from card to card from here on, over NCCL; nothing where one rank is all.
+  void link_devices(void* compute_stream);
+  std::string carried_by() const;  // "nccl 2.28.9", "mpi"; "none" where one rank is all
 
   // Collective; every rank gets rank 0's value, or everybody's. Before and after the pipeline, never inside.
   std::string broadcast(const std::string& mine);
@@ -57,9 +61,12 @@ class Ranks {
  private:
   friend int with_ranks(double timeout_seconds, const std::function<int(Ranks&)>& body);
   void agree(const std::optional<Error>& problem);
+  void unlink_devices();  // collective
   std::unique_ptr<MpiSession> mpi_;
   std::unique_ptr<LoopbackNetwork> loopback_;
   std::unique_ptr<Transport> transport_;
+  MpiTransport* mpi_transport_ = nullptr;  // the same, where it is one
+  std::unique_ptr<NcclTransport> links_;
   std::unique_ptr<Log> log_;
   std::vector<std::string> hosts_;
 };
@@ -67,12 +74,5 @@ class Ranks {
 // Runs `body` on every rank and returns rank 0's exit code on all of them. An Error of any rank is printed
 // once and ends the job with its code.
 int with_ranks(double timeout_seconds, const std::function<int(Ranks&)>& body);
-
-// The backend that the flags ask for, with the best SIMD target that all ranks have. Collective. Fills in
-// flags.threads.
-std::unique_ptr<Backend> make_backend(ComputeFlags& flags, Ranks& ranks);
-
-// Key-value bytes of a rank that the flags ask for.
-std::uint64_t kv_bytes(const ComputeFlags& flags, const Ranks& ranks);
 
 }  // namespace diffuse

@@ -150,27 +150,30 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
   const auto plan = ranks.together([&] {
     return make_plan(model.recipe, model.checkpoint.headers(), ranks.size(), flags.compute.slices);
   });
-  const auto backend = make_backend(flags.compute, ranks);
-  if (plan.ranks[static_cast<std::size_t>(ranks.rank())].idle()) {
+  const auto processor = make_processor(flags.compute, ranks);
+  const auto& own = plan.ranks[static_cast<std::size_t>(ranks.rank())];
+  if (own.idle() && own.encoder) {
+    ranks.log().line("holds no layers and encodes");
+  } else if (own.idle()) {
     ranks.log().line("holds no layers and idles: the model has " + std::to_string(plan.stages) + " slices");
   }
 
   RunOptions options{.chunk = flags.compute.chunk,
                      .max_group = flags.compute.group,
                      .groups = flags.compute.groups,
-                     .kv_pages = kv_pages_of(flags.compute, ranks, *backend, model, plan),
+                     .kv_pages = kv_pages_of(flags.compute, ranks, processor, model, plan),
                      .trace = flags.trace,
                      .flip = {}};
   TextSide text;
   std::vector<PreparedRequest> prepared;
   if (ranks.root()) {
     text = TextSide::open(model.folder);
-    prepared =
-        prepare(job, text, {model.recipe.vocab, model.recipe.max_positions, options.kv_pages * kPageTokens});
+    prepared = prepare(job, text, limits_of(model.recipe, options.kv_pages * kPageTokens));
   }
   Recorder recorder(flags, ranks.log());
   const auto outcome =
-      run_job(ranks, *backend, flags.compute, model, plan, text, prepared, options, command_line, job.sha256,
+      run_job(ranks, *processor.backend, flags.compute, model, plan, text, prepared, options, command_line,
+              job.sha256,
               {.on_loaded = [&](const Json& provenance) { return recorder.open(provenance, prepared); },
                .on_request = [&](std::size_t index,
                                  const RequestResult& request) { recorder.append(index, request); },

@@ -30,6 +30,8 @@ Json timing_of(const DriverReport& report, const std::vector<LoadReport>& loads,
           {"steps", report.steps},
           {"prompt_tokens", report.prompt_rows},
           {"generated_tokens", report.sampled},
+          {"encoded_rows", report.encoded_rows},
+          {"encode_seconds", static_cast<double>(report.encode_ns) * 1e-9},
           {"generated_tokens_per_second",
            run_seconds > 0 ? static_cast<double>(report.sampled) / run_seconds : 0.0},
           {"ranks", std::move(ranks)}};
@@ -54,9 +56,9 @@ void check_place(const std::filesystem::path& file) {
   if (access(folder.c_str(), W_OK | X_OK) != 0) throw_errno(doing);
 }
 
-std::int64_t kv_pages_of(const ComputeFlags& flags, const Ranks& ranks, const Backend& backend,
+std::int64_t kv_pages_of(const ComputeFlags& flags, const Ranks& ranks, const Processor& processor,
                          const Model& model, const Plan& plan) {
-  return kv_budget(model.recipe, plan, backend, kv_bytes(flags, ranks));
+  return kv_budget(model.recipe, plan, *processor.backend, kv_bytes(flags, ranks, processor, plan));
 }
 
 JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, const Model& model,

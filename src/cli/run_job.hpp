@@ -10,6 +10,7 @@
 
 #include "cli/flags.hpp"
 #include "cli/model.hpp"
+#include "cli/processor.hpp"
 #include "cli/ranks.hpp"
 #include "job/job.hpp"
 #include "job/result.hpp"
@@ -47,7 +48,7 @@ JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, co
                    const std::string& job_hash, const JobEvents& events);
 
 // The key-value pages that every stage has room for under these flags.
-std::int64_t kv_pages_of(const ComputeFlags& flags, const Ranks& ranks, const Backend& backend,
+std::int64_t kv_pages_of(const ComputeFlags& flags, const Ranks& ranks, const Processor& processor,
                          const Model& model, const Plan& plan);
 
 }  // namespace diffuse

@@ -53,7 +53,7 @@ class Verifier {
     const auto folder = ranks_.broadcast(flags_.compute.model.empty() ? job_.model : flags_.compute.model);
     model_.emplace(ranks_.together(
         [&] { return open_model(folder, flags_.compute.load_mode(), flags_.compute.accept); }));
-    backend_ = make_backend(flags_.compute, ranks_);
+    processor_ = make_processor(flags_.compute, ranks_);
     const auto splits = ranks_.together([&] { return splits_asked_for(); });
     prepare_requests(splits);
 
@@ -111,7 +111,7 @@ class Verifier {
     // The whole run has the least room: all layers' keys and values lie on one rank.
     kv_pages_ = ranks_.together([&] {
       const auto pages = [&](const Plan& plan) {
-        return kv_pages_of(flags_.compute, ranks_, *backend_, *model_, plan);
+        return kv_pages_of(flags_.compute, ranks_, processor_, *model_, plan);
       };
       auto least = pages(plan_of(flags_.reference_ranks, {}));
       for (const auto count : splits) least = std::min(least, pages(plan_of(count, flags_.compute.slices)));
@@ -119,8 +119,7 @@ class Verifier {
     });
     if (!ranks_.root()) return;
     text_ = TextSide::open(model_->folder);
-    prepared_ =
-        prepare(job_, text_, {model_->recipe.vocab, model_->recipe.max_positions, kv_pages_ * kPageTokens});
+    prepared_ = prepare(job_, text_, limits_of(model_->recipe, kv_pages_ * kPageTokens));
   }
 
   Run run_split(std::int64_t count, const std::string& slices, bool flip) {
@@ -132,8 +131,8 @@ class Verifier {
                        .trace = true,
                        .flip = {}};
     if (flip) options.flip = FlipBit{.step = 1, .row = 0};
-    auto outcome = run_job(ranks_, *backend_, flags_.compute, *model_, plan, text_, prepared_, options,
-                           command_line_, job_.sha256, {});
+    auto outcome = run_job(ranks_, *processor_.backend, flags_.compute, *model_, plan, text_, prepared_,
+                           options, command_line_, job_.sha256, {});
     RunFigures figures;
     figures.ranks = plan.stages;
     figures.slices = plan.slices();
@@ -153,7 +152,7 @@ class Verifier {
     report_.shape = model_->recipe.shape;
     report_.depth = model_->recipe.depth();
     report_.compute_mode = provenance.at(std::string(provenance_key::kCompute)).get<std::string>();
-    report_.simd_target = backend_->target();
+    report_.simd_target = processor_.backend->target();
     report_.hosts = ranks_.hosts();
     const Json made_with = versions(ranks_);
     for (const auto& [name, version] : made_with.items()) report_.versions[name] = version.get<std::string>();
@@ -184,7 +183,7 @@ class Verifier {
   const std::vector<std::string>& command_line_;
   Job job_;
   std::optional<Model> model_;
-  std::unique_ptr<Backend> backend_;
+  Processor processor_;
   TextSide text_;
   std::vector<PreparedRequest> prepared_;
   std::int64_t kv_pages_ = 0;

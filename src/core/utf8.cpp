@@ -9,6 +9,13 @@ unsigned byte_at(std::string_view text, std::size_t at) {
   return static_cast<unsigned char>(text[at]);
 }
 
+// str.isspace of Python for one character.
+bool is_space(char32_t code) {
+  return (code >= 0x09 && code <= 0x0D) || (code >= 0x1C && code <= 0x20) || code == 0x85 || code == 0xA0 ||
+         code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 ||
+         code == 0x202F || code == 0x205F || code == 0x3000;
+}
+
 }  // namespace
 
 Utf8Step next_utf8(std::string_view text) {
@@ -93,6 +100,20 @@ std::string_view utf8_prefix(std::string_view text, std::size_t bytes) {
   if (text.size() <= bytes) return text;
   while (bytes > 0 && (static_cast<std::uint8_t>(text[bytes]) & 0xC0U) == 0x80U) --bytes;
   return text.substr(0, bytes);
+}
+
+std::string_view stripped(std::string_view text) {
+  std::size_t begin = 0;
+  for (std::size_t next = 0; next < text.size() && is_space(take_utf8(text, next)); begin = next) {
+  }
+  std::size_t end = text.size();
+  while (end > begin) {
+    const std::size_t before = before_utf8(text, end);
+    std::size_t at = before;
+    if (!is_space(take_utf8(text, at))) break;
+    end = before;
+  }
+  return text.substr(begin, end - begin);
 }
 
 std::string visible(std::string_view text) {

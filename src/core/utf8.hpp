@@ -43,6 +43,9 @@ std::size_t count_utf8(std::string_view text);
 // The longest whole-character prefix of valid UTF-8 that has at most `bytes` bytes.
 std::string_view utf8_prefix(std::string_view text, std::size_t bytes);
 
+// Valid UTF-8 without the white space at both ends, as Python's str.strip takes it off.
+std::string_view stripped(std::string_view text);
+
 // Control characters (C0 but newline and tab, DEL, C1) as visible \xNN.
 std::string visible(std::string_view text);
 

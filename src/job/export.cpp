@@ -9,6 +9,7 @@
 
 #include "core/error.hpp"
 #include "core/utf8.hpp"
+#include "job/transcript.hpp"
 
 namespace diffuse {
 namespace {
@@ -134,6 +135,14 @@ std::string csv_row(const RequestResult& request, const std::string& sample, con
          "," + file + "," + csv_field(request.message) + "\n";
 }
 
+// Beside NAME.txt: subtitles, a table and JSON.
+void write_transcript(const std::filesystem::path& name, const Transcript& transcript) {
+  write_file(name.string() + ".srt", transcript_srt(transcript));
+  write_file(name.string() + ".vtt", transcript_vtt(transcript));
+  write_file(name.string() + ".tsv", transcript_tsv(transcript));
+  write_file(name.string() + ".json", transcript_json(transcript));
+}
+
 Json line_of(const RequestResult& request) {
   Json line = {{"id", request.id},
                {"status", name_of(request.status)},
@@ -189,6 +198,7 @@ Json show_json(const Result& result, const ShowOptions& options) {
                             {"top", sample.logprobs.top},
                             {"top_ids", sample.logprobs.top_ids},
                             {"top_values", sample.logprobs.top_values}};
+      if (options.texts && sample.transcript) item["transcript"] = json_of(*sample.transcript);
       entry["samples"].push_back(std::move(item));
     }
     requests.push_back(std::move(entry));
@@ -217,8 +227,10 @@ Exported export_result(const Result& result, const std::filesystem::path& folder
     for (std::size_t i = 0; i < request.samples.size(); ++i) {
       const Sample& sample = request.samples[i];
       const std::string suffix = request.samples.size() > 1 ? "-" + std::to_string(i) : "";
-      const std::string file = names.take(safe_name(request.id) + suffix) + ".txt";
-      write_file(folder / file, sample.text);
+      const std::string name = names.take(safe_name(request.id) + suffix);
+      const std::string file = name + ".txt";
+      write_file(folder / file, sample.transcript ? transcript_text(*sample.transcript) : sample.text);
+      if (sample.transcript) write_transcript(folder / name, *sample.transcript);
       ++exported.texts;
       Json line = line_of(request);
       line["sample"] = i;

@@ -29,8 +29,9 @@ struct Exported {
 };
 
 // Writes into `folder` (made where missing; files of the same name are replaced): ID.txt for each sample, or
-// ID-0.txt, ID-1.txt, … where a request has several; results.jsonl, a line a sample; results.csv, the table.
-// Ids become safe file names, unique without regard to case. Throws I/O.
+// ID-0.txt, ID-1.txt, … where a request has several (beside it .srt, .vtt, .tsv and .json where the sample is
+// a transcript, and a line a segment in .txt); results.jsonl, a line a sample; results.csv, the table. Ids
+// become safe file names, unique without regard to case. Throws I/O.
 Exported export_result(const Result& result, const std::filesystem::path& folder);
 
 }  // namespace diffuse

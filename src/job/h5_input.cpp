@@ -233,6 +233,14 @@ std::vector<T> Input::reals(const std::string& path) {
 template std::vector<float> Input::reals(const std::string&);
 template std::vector<double> Input::reals(const std::string&);
 
+std::vector<float> Input::samples(const std::string& path) {
+  const Set set = open_set(path);
+  if (set.count == 0) return {};
+  if (set.kind != H5T_FLOAT || set.item > sizeof(double))
+    fail(path, "should hold floating-point numbers (whole ones: divide them by the largest, like x / 32768)");
+  return read_as<float>(set, path);
+}
+
 std::vector<std::uint64_t> Input::offsets(const std::string& path, std::uint64_t end) {
   auto values = unsigned_numbers(path);
   if (values.empty()) fail(path, "is empty; it should hold one number more than there are items");

@@ -39,6 +39,9 @@ class Input {
   template <typename T>
   std::vector<T> reals(const std::string& path);
 
+  // Floating-point numbers of any width up to 64 bits, as f32.
+  std::vector<float> samples(const std::string& path);
+
   // N + 1 rising offsets that begin at 0 and end at `end`.
   std::vector<std::uint64_t> offsets(const std::string& path, std::uint64_t end);
 

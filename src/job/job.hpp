@@ -2,11 +2,13 @@
 // A job: what is asked of a model. Values only; reading and writing them is job_file.hpp's part.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "core/json.hpp"
+#include "core/sound.hpp"
 
 namespace diffuse {
 
@@ -20,6 +22,8 @@ struct Tokens {
   std::vector<std::int32_t> ids;  // used as they are
 };
 
+struct NoText {};  // media alone
+
 // What its job file spoiled (messages that are no JSON, a negative token id): the request gets Status::bad
 // and `why`, the rest of the job runs. An alternative and not a flag, so that nobody runs it by oversight.
 struct Unusable {
@@ -28,8 +32,11 @@ struct Unusable {
 
 struct Request {
   std::string id;  // the user's name for it; its index in the job where none was given
-  std::variant<Prompt, Messages, Tokens, Unusable> input;
-  Json generate = Json::object();  // what differs from the job's `generate`
+  std::variant<Prompt, Messages, Tokens, NoText, Unusable> input;
+  Json generate = Json::object();   // what differs from the job's `generate`
+  std::optional<Sound> audio = {};  // at any rate; never without samples, all of them finite
+  std::string language = {};        // of speech; empty: not given
+  std::string task = {};            // transcribe, translate; empty: not given
 };
 
 struct Job {

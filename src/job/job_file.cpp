@@ -37,6 +37,8 @@ Stores stores_of(const Job& job, const std::string& what) {
       stores.kinds.push_back(layout::kTokens);
       stores.ids.insert(stores.ids.end(), tokens->ids.begin(), tokens->ids.end());
       stores.offsets.push_back(stores.ids.size());
+    } else if (std::holds_alternative<NoText>(request.input)) {
+      stores.kinds.push_back(layout::kNoText);
     } else {
       throw_bad_data(what + ": request '" + request.id +
                      "' cannot be written: " + std::get<Unusable>(request.input).why);
@@ -48,8 +50,9 @@ Stores stores_of(const Job& job, const std::string& what) {
 void write_inputs(hid_t file, const Stores& stores) {
   const bool has_tokens = stores.offsets.size() > 1;
   const bool has_messages = !stores.messages.empty();
+  const bool has_silent = std::ranges::find(stores.kinds, layout::kNoText) != stores.kinds.end();
   const bool has_prompts =
-      !stores.prompts.empty() || (!has_tokens && !has_messages);  // an empty job: no prompts
+      !stores.prompts.empty() || (!has_tokens && !has_messages && !has_silent);  // an empty job: no prompts
   if (has_prompts) h5::write_texts(file, "prompts", stores.prompts);
   if (has_messages) {
     const std::vector<std::string_view> texts(stores.messages.begin(), stores.messages.end());
@@ -60,7 +63,8 @@ void write_inputs(hid_t file, const Stores& stores) {
     h5::write_array<std::uint64_t>(group.get(), "offsets", stores.offsets);
     h5::write_array<std::int32_t>(group.get(), "ids", stores.ids);
   }
-  if (has_prompts + has_messages + has_tokens > 1) h5::write_array<std::uint8_t>(file, "kind", stores.kinds);
+  if (has_prompts + has_messages + has_tokens + has_silent > 1)
+    h5::write_array<std::uint8_t>(file, "kind", stores.kinds);
 }
 
 // `generate` and `id`, only where a request says something of its own.
@@ -85,6 +89,43 @@ void write_own(hid_t file, const Job& job) {
   }
 }
 
+// `language` or `task`, only where a request has one.
+void write_names(hid_t file, const Job& job, const std::string& name, std::string Request::*member) {
+  std::vector<std::string_view> texts;
+  bool any = false;
+  for (const auto& request : job.requests) {
+    texts.push_back(request.*member);
+    any = any || !texts.back().empty();
+  }
+  if (any) h5::write_texts(file, name, texts);
+}
+
+// The sound of all requests behind each other; a rate of 0 stands for none.
+void write_audio(hid_t file, const Job& job, const std::string& what) {
+  std::vector<std::uint64_t> offsets = {0};
+  std::vector<std::uint64_t> rates;
+  std::vector<float> samples;
+  for (const auto& request : job.requests) {
+    if (request.audio) {
+      const auto& sound = *request.audio;
+      if (const auto flaw = sound_flaw(sound.samples, sound.rate); !flaw.empty())
+        throw_bad_data(what + ": the sound of request '" + request.id + "' has " + flaw);
+      samples.insert(samples.end(), sound.samples.begin(), sound.samples.end());
+    } else if (std::holds_alternative<NoText>(request.input)) {
+      throw_bad_data(what + ": request '" + request.id + "' has neither text nor sound");
+    }
+    offsets.push_back(samples.size());
+    rates.push_back(request.audio ? static_cast<std::uint64_t>(request.audio->rate) : 0);
+  }
+  if (samples.empty()) return;
+  const auto group = h5::create_group(file, "audio");
+  h5::write_array<std::uint64_t>(group.get(), "offsets", offsets);
+  h5::write_array<std::uint64_t>(group.get(), "rate", rates);
+  h5::write_array<float>(group.get(), "data", samples);
+  write_names(file, job, "language", &Request::language);
+  write_names(file, job, "task", &Request::task);
+}
+
 }  // namespace
 
 void write_job(const std::filesystem::path& path, const Job& job) {
@@ -98,6 +139,7 @@ void write_job(const std::filesystem::path& path, const Job& job) {
   h5::write_attribute(file.get(), "generate", dump(job.generate));
   write_inputs(file.get(), stores);
   write_own(file.get(), job);
+  write_audio(file.get(), job, what);
   file.close(what);
   part.commit();
 }

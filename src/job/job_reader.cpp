@@ -13,8 +13,9 @@
 namespace diffuse::job_detail {
 namespace {
 
-constexpr std::array<std::string_view, 6> kMembers = {"prompts",  "messages", "tokens",
-                                                      "generate", "id",       "kind"};
+constexpr std::array<std::string_view, 9> kMembers = {"prompts", "messages", "tokens",   "generate", "id",
+                                                      "kind",    "audio",    "language", "task"};
+constexpr std::size_t kKinds = 4;
 constexpr std::array<std::string_view, 3> kAttributes = {"format_version", "model", "generate"};
 
 // Media, and the singular of a name that h5py users are likely to write.
@@ -73,6 +74,49 @@ class TokenLists {
   std::vector<std::uint64_t> offsets_;
 };
 
+// The sound of the requests: samples behind each other, and a rate for each or one for all.
+class Recordings {
+ public:
+  explicit Recordings(h5::Input& file) {
+    if (!file.is_group("audio")) file.fail("audio", "should be a group of `data`, `offsets` and `rate`");
+    for (const auto& name : file.names("audio"))
+      if (name != "data" && name != "offsets" && name != "rate")
+        file.fail("audio/" + name, "is not known; `data`, `offsets` and `rate` are");
+    samples_ = file.samples("audio/data");
+    // One recording needs no offsets.
+    offsets_ = file.has("audio/offsets") ? file.offsets("audio/offsets", samples_.size())
+                                         : std::vector<std::uint64_t>{0, samples_.size()};
+    rates_ = file.signed_numbers("audio/rate");
+    if (rates_.size() == 1) rates_.assign(size(), rates_.front());
+    if (rates_.size() != size())
+      file.fail("audio/rate", "has " + std::to_string(rates_.size()) + " entries for " +
+                                  std::to_string(size()) + " recordings");
+  }
+
+  std::size_t size() const { return offsets_.size() - 1; }
+
+  void put(Request& request, std::size_t index) const {
+    const auto first = static_cast<std::ptrdiff_t>(offsets_[index]);
+    const auto end = static_cast<std::ptrdiff_t>(offsets_[index + 1]);
+    if (rates_[index] == 0 && first == end) {
+      if (std::holds_alternative<NoText>(request.input))
+        request.input = Unusable{"it has neither text nor sound"};
+      return;
+    }
+    Sound sound = {{samples_.begin() + first, samples_.begin() + end}, rates_[index]};
+    if (const auto flaw = sound_flaw(sound.samples, sound.rate); !flaw.empty()) {
+      request.input = Unusable{"its sound has " + flaw};
+    } else {
+      request.audio = std::move(sound);
+    }
+  }
+
+ private:
+  std::vector<float> samples_;
+  std::vector<std::uint64_t> offsets_;
+  std::vector<std::int64_t> rates_;
+};
+
 decltype(Request::input) messages_of(const std::string& text) {
   try {
     Messages messages{parse_json(repair_utf8(text), "messages")};
@@ -83,8 +127,9 @@ decltype(Request::input) messages_of(const std::string& text) {
   }
 }
 
-// The inputs, one kind after the other as `kind` says, or all of the one kind that is there.
-std::vector<Request> requests_of(h5::Input& file) {
+// The inputs, one kind after the other as `kind` says, or all of the one kind that is there. `recordings`: of
+// the sound, 0 where there is none.
+std::vector<Request> requests_of(h5::Input& file, std::size_t recordings) {
   std::vector<std::string> prompts;
   std::vector<std::string> messages;
   std::optional<TokenLists> tokens;
@@ -102,7 +147,8 @@ std::vector<Request> requests_of(h5::Input& file) {
     tokens.emplace(file);
     present.emplace_back("tokens");
   }
-  if (present.empty()) throw_bad_data(file.what() + ": it has none of `prompts`, `messages` and `tokens`");
+  if (present.empty() && !file.has("audio"))
+    throw_bad_data(file.what() + ": it has none of `prompts`, `messages`, `tokens` and `audio`");
   const std::size_t token_lists = tokens ? tokens->size() : 0;
   std::vector<std::uint8_t> kinds;
   if (file.has("kind")) {
@@ -110,6 +156,8 @@ std::vector<Request> requests_of(h5::Input& file) {
   } else if (present.size() > 1) {
     throw_bad_data(file.what() + ": it has both `" + present[0] + "` and `" + present[1] +
                    "`, and no `kind` that says which request is which");
+  } else if (present.empty()) {
+    kinds.assign(recordings, layout::kNoText);
   } else {
     const auto kind = present[0] == "prompts"    ? layout::kPrompt
                       : present[0] == "messages" ? layout::kMessages
@@ -118,16 +166,19 @@ std::vector<Request> requests_of(h5::Input& file) {
   }
 
   std::vector<Request> requests(kinds.size());
-  std::array<std::size_t, 3> used{};
-  const std::array<std::size_t, 3> there = {prompts.size(), messages.size(), token_lists};
+  std::array<std::size_t, kKinds> used{};
+  const std::array<std::size_t, kKinds> there = {
+      prompts.size(), messages.size(), token_lists,
+      static_cast<std::size_t>(std::ranges::count(kinds, layout::kNoText))};
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     const std::uint8_t kind = kinds[i];
-    if (kind > layout::kTokens) file.fail("kind", "holds a number other than 0, 1 and 2");
+    if (kind >= kKinds) file.fail("kind", "holds a number other than 0, 1, 2 and 3");
     const std::size_t at = used[kind]++;
     if (at >= there[kind]) file.fail("kind", "asks for more requests of a kind than there are");
     if (kind == layout::kPrompt) requests[i].input = Prompt{repair_utf8(prompts[at])};
     if (kind == layout::kMessages) requests[i].input = messages_of(messages[at]);
     if (kind == layout::kTokens) requests[i].input = tokens->take(at);
+    if (kind == layout::kNoText) requests[i].input = NoText{};
   }
   if (used != there) file.fail("kind", "leaves out requests that are there");
   return requests;
@@ -141,6 +192,33 @@ void take_generate(Request& request, const std::string& text) {
   } catch (const Error& problem) {
     request.generate = Json::object();
     request.input = Unusable{problem.what()};
+  }
+}
+
+// Sound, language and task of each request.
+void take_speech(h5::Input& file, std::vector<Request>& requests,
+                 const std::optional<Recordings>& recordings) {
+  if (recordings && recordings->size() != requests.size())
+    file.fail("audio/offsets", "has " + std::to_string(recordings->size()) + " recordings for " +
+                                   std::to_string(requests.size()) +
+                                   " requests (an empty one and rate 0: none)");
+  const auto languages = entries(file, "language", requests.size());
+  const auto tasks = entries(file, "task", requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    auto& request = requests[i];
+    if (recordings) {
+      recordings->put(request, i);
+    } else if (std::holds_alternative<NoText>(request.input)) {
+      request.input = Unusable{"it has neither text nor sound"};
+    }
+    if (std::holds_alternative<Unusable>(request.input)) continue;
+    if (!languages.empty()) request.language = repair_utf8(languages[i]);
+    if (!tasks.empty()) request.task = repair_utf8(tasks[i]);
+    try {
+      check_speech(request.language, request.task, request.audio.has_value(), "speech");
+    } catch (const Error& problem) {
+      request = {request.id, Unusable{problem.what()}};
+    }
   }
 }
 
@@ -174,7 +252,10 @@ Job job_of(h5::Input& file) {
       job.generate = parse_json(text, what, DuplicateKeys::refuse);
     if (!job.generate.is_object()) throw_bad_data(what + ": not a JSON object");
   }
-  job.requests = requests_of(file);
+  std::optional<Recordings> recordings;
+  if (file.has("audio")) recordings.emplace(file);
+  job.requests = requests_of(file, recordings ? recordings->size() : 0);
+  take_speech(file, job.requests, recordings);
   const auto generate = entries(file, "generate", job.requests.size());
   const auto ids = entries(file, "id", job.requests.size());
   for (std::size_t i = 0; i < job.requests.size(); ++i) {

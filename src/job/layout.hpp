@@ -15,6 +15,7 @@ inline constexpr std::int64_t kResultVersion = 1;
 inline constexpr std::uint8_t kPrompt = 0;
 inline constexpr std::uint8_t kMessages = 1;
 inline constexpr std::uint8_t kTokens = 2;
+inline constexpr std::uint8_t kNoText = 3;
 
 inline void check_version(std::int64_t found, std::int64_t known, const std::string& what) {
   if (found < 1) throw_bad_data(what + ": format_version " + std::to_string(found) + " was never used");

@@ -17,8 +17,7 @@ constexpr std::size_t kLongestWord = 64;  // of a misspelt key: what is longer r
 constexpr std::array<std::string_view, 12> kMediaKeys = {"image",     "images",      "video",     "videos",
                                                          "audio",     "audios",      "image_url", "video_url",
                                                          "audio_url", "input_audio", "latent",    "mask"};
-constexpr std::array<std::string_view, 6> kLaterKeys = {"language",       "task",     "negative_prompt",
-                                                        "initial_prompt", "prompt_2", "context"};
+constexpr std::array<std::string_view, 3> kLaterKeys = {"negative_prompt", "prompt_2", "context"};
 constexpr std::array<std::string_view, 3> kMessageKeys = {"role", "content", "name"};
 constexpr std::array<std::string_view, 2> kPartKeys = {"type", "text"};
 constexpr std::array<std::string_view, 1> kPartTypes = {"text"};
@@ -76,7 +75,7 @@ std::string not_yet(std::string_view key) {
   if (std::ranges::find(kMediaKeys, key) != kMediaKeys.end())
     return "'" + std::string(key) + "' names media, and this build reads no media yet";
   if (std::ranges::find(kLaterKeys, key) != kLaterKeys.end())
-    return "'" + std::string(key) + "' is for speech and diffusion models, which this build does not run yet";
+    return "'" + std::string(key) + "' is for diffusion models, which this build does not run yet";
   return {};
 }
 
@@ -86,6 +85,19 @@ void check_id(const std::string& id, const std::string& what) {
     throw_bad_data(what + ": the id is longer than " + std::to_string(kLongestId) + " bytes");
   if (visible(id) != id || id.find_first_of("\n\t") != std::string::npos)
     throw_bad_data(what + ": the id '" + visible(id) + "' holds control characters");
+}
+
+void check_speech(const std::string& language, const std::string& task, bool audio, const std::string& what) {
+  const auto plain = [&](const std::string& text, const char* name) {
+    if (text.size() > kLongestWord || visible(text) != text)
+      throw_bad_data(what + ": `" + name + "` is not the name of one");
+  };
+  plain(language, "language");
+  plain(task, "task");
+  if (!task.empty() && task != "transcribe" && task != "translate")
+    throw_bad_data(what + ": `task` is '" + task + "'; transcribe and translate are known");
+  if (!audio && !(language.empty() && task.empty()))
+    throw_bad_data(what + ": `language` and `task` say what to do with `audio`, and it has none");
 }
 
 void check_messages(const Json& messages, const std::string& what) {

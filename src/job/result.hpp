@@ -3,11 +3,13 @@
 // part.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/json.hpp"
+#include "core/transcript.hpp"
 
 namespace diffuse {
 
@@ -66,8 +68,9 @@ struct Sample {
   std::vector<std::int32_t> tokens;  // generated ids only; an end-of-text id that ended it is kept
   std::string text;  // decoded without special tokens, cut before a stop string; empty without a tokenizer
   Finish finish = Finish::none;
-  Logprobs logprobs;  // empty unless asked for
-  Trace trace;        // empty unless traced
+  Logprobs logprobs;                          // empty unless asked for
+  Trace trace;                                // empty unless traced
+  std::optional<Transcript> transcript = {};  // of speech; `text` is its text, `tokens` all that were kept
 };
 
 struct RequestResult {

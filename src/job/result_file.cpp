@@ -6,6 +6,7 @@
 #include "job/h5.hpp"
 #include "job/layout.hpp"
 #include "job/part_file.hpp"
+#include "job/transcript.hpp"
 
 namespace diffuse {
 namespace {
@@ -130,6 +131,16 @@ void write_traces(hid_t file, const std::vector<RequestResult>& requests) {
   write_array(group.get(), "digests", digests.data);
 }
 
+// JSON texts, an empty one for a sample without a transcript.
+void write_transcripts(hid_t file, const std::vector<RequestResult>& requests) {
+  if (!any_sample(requests, [](const Sample& sample) { return sample.transcript.has_value(); })) return;
+  std::vector<std::string> texts;
+  for (const auto& request : requests)
+    for (const auto& sample : request.samples)
+      texts.push_back(sample.transcript ? dump(json_of(*sample.transcript)) : std::string());
+  h5::write_texts(file, "transcript", std::vector<std::string_view>(texts.begin(), texts.end()));
+}
+
 void check_sample(const Sample& sample, ExitCode code, const std::string& what) {
   const auto expect = [&](bool holds, const char* problem) {
     if (!holds) throw Error(code, what + ": " + problem);
@@ -169,6 +180,7 @@ void write_result(const std::filesystem::path& path, const Result& result) {
   write_samples(file.get(), result.requests);
   write_logprobs(file.get(), result.requests);
   write_traces(file.get(), result.requests);
+  write_transcripts(file.get(), result.requests);
   h5::write_string(file.get(), "timing", dump(result.timing));
   h5::write_string(file.get(), "provenance", dump(result.provenance));
   h5::write_string(file.get(), "verification", dump(result.verification));

@@ -6,6 +6,7 @@
 #include "job/file_reader.hpp"
 #include "job/layout.hpp"
 #include "job/result_file.hpp"
+#include "job/transcript.hpp"
 
 namespace diffuse::job_detail {
 namespace {
@@ -120,6 +121,16 @@ void take_traces(h5::Input& file, std::vector<Sample>& samples) {
     samples[i].trace = {layers[i], positions[i], cut(digests, offsets[i], offsets[i + 1])};
 }
 
+void take_transcripts(h5::Input& file, std::vector<Sample>& samples) {
+  const auto texts = file.strings("transcript");
+  expect_count(file, "transcript", texts, samples.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (texts[i].empty()) continue;
+    const std::string what = file.what() + ": transcript " + std::to_string(i);
+    samples[i].transcript = transcript_of(parse_json(repair_utf8(texts[i]), what), what);
+  }
+}
+
 }  // namespace
 
 Result result_of(h5::Input& file) {
@@ -139,6 +150,7 @@ Result result_of(h5::Input& file) {
   auto samples = samples_of(file, owners.size());
   if (file.is_group("logprobs")) take_logprobs(file, samples);
   if (file.is_group("trace")) take_traces(file, samples);
+  if (file.has("transcript")) take_transcripts(file, samples);
   if (!std::ranges::is_sorted(owners)) file.fail("sample/request", "goes back");
   if (!owners.empty() && owners.back() >= result.requests.size())
     file.fail("sample/request", "names a request that is not there");

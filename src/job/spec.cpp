@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::uint64_t kLargestSpec = 1ULL << 30;
 constexpr std::array<std::string_view, 3> kJobKeys = {"model", "generate", "requests"};
-constexpr std::array<std::string_view, 5> kRequestKeys = {"prompt", "messages", "tokens", "generate", "id"};
+constexpr std::array<std::string_view, 8> kRequestKeys = {"prompt", "messages", "tokens", "generate",
+                                                          "id",     "audio",    "task",   "language"};
 
 // "job spec 'x.json': request 3", and " ('its id')" behind it once that is known.
 std::string with_id(const std::string& where, const Json& request) {
@@ -34,12 +35,39 @@ std::int32_t token_of(const Json& value, const std::string& where) {
   return value.get<std::int32_t>();
 }
 
+// What reading a spec takes beside the text itself.
+struct SpecContext {
+  std::filesystem::path folder;  // files are named relative to it
+  const GenerateCheck& check_generate;
+  const SoundReader& read_sound;
+};
+
+std::string text_of(const Json& object, const char* key, const std::string& where) {
+  const auto found = object.find(key);
+  if (found == object.end()) return {};
+  if (!found->is_string() || found->get_ref<const std::string&>().empty())
+    throw_bad_data(where + ": `" + key + "` is not a text");
+  return found->get<std::string>();
+}
+
+std::optional<Sound> audio_of(const Json& object, const std::string& where, const SpecContext& context) {
+  const auto name = text_of(object, "audio", where);
+  if (name.empty()) return std::nullopt;
+  try {
+    return context.read_sound(context.folder / name);
+  } catch (const Error& problem) {
+    throw Error(problem.code(), where + ": `audio`: " + problem.what());
+  }
+}
+
 decltype(Request::input) input_of(const Json& object, const std::string& where) {
   constexpr std::array<const char*, 3> kInputs = {"prompt", "messages", "tokens"};
   const auto given = std::ranges::count_if(kInputs, [&](const char* key) { return object.contains(key); });
+  if (given == 0 && object.contains("audio")) return NoText{};
   if (given != 1)
     throw_bad_data(where + ": it has " + (given == 0 ? "none" : std::to_string(given)) +
-                   " of `prompt`, `messages` and `tokens`, and needs exactly one");
+                   " of `prompt`, `messages` and `tokens`, and needs exactly one" +
+                   (given == 0 ? ", or `audio`" : ""));
   if (const auto prompt = object.find("prompt"); prompt != object.end()) {
     if (!prompt->is_string()) throw_bad_data(where + ": `prompt` is not a string");
     return Prompt{prompt->get<std::string>()};
@@ -64,7 +92,7 @@ Json generate_of(const Json& object, const std::string& where, const GenerateChe
 }
 
 Request request_of(const Json& value, std::size_t index, const std::string& place,
-                   const GenerateCheck& check) {
+                   const SpecContext& context) {
   Request request;
   request.id = std::to_string(index);
   if (value.is_string()) {
@@ -84,12 +112,16 @@ Request request_of(const Json& value, std::size_t index, const std::string& plac
     job_detail::check_id(request.id, where);
   }
   request.input = input_of(value, where);
-  request.generate = generate_of(value, where, check);
+  request.generate = generate_of(value, where, context.check_generate);
+  request.language = text_of(value, "language", where);
+  request.task = text_of(value, "task", where);
+  request.audio = audio_of(value, where, context);
+  job_detail::check_speech(request.language, request.task, request.audio.has_value(), where);
   return request;
 }
 
 void read_object(Job& job, const std::string& text, const std::filesystem::path& path,
-                 const std::string& what, const GenerateCheck& check) {
+                 const std::string& what, const SpecContext& context) {
   const Json spec = parse_json(text, what, DuplicateKeys::refuse);
   if (!spec.is_object()) throw_bad_data(what + ": not an object of `model`, `generate` and `requests`");
   for (const auto& [key, value] : spec.items()) {
@@ -101,15 +133,15 @@ void read_object(Job& job, const std::string& text, const std::filesystem::path&
       throw_bad_data(what + ": `model` is not a folder's name");
     job.model = std::filesystem::absolute(path.parent_path() / model->get<std::string>()).lexically_normal();
   }
-  job.generate = generate_of(spec, what, check);
+  job.generate = generate_of(spec, what, context.check_generate);
   const auto requests = spec.find("requests");
   if (requests == spec.end()) throw_bad_data(what + ": `requests` is missing");
   if (!requests->is_array()) throw_bad_data(what + ": `requests` is not a list");
   for (std::size_t i = 0; i < requests->size(); ++i)
-    job.requests.push_back(request_of((*requests)[i], i, what + ": request " + std::to_string(i), check));
+    job.requests.push_back(request_of((*requests)[i], i, what + ": request " + std::to_string(i), context));
 }
 
-void read_lines(Job& job, std::string_view text, const std::string& what, const GenerateCheck& check) {
+void read_lines(Job& job, std::string_view text, const std::string& what, const SpecContext& context) {
   for (std::size_t number = 1; !text.empty(); ++number) {
     const auto end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
@@ -118,21 +150,22 @@ void read_lines(Job& job, std::string_view text, const std::string& what, const 
     const std::size_t index = job.requests.size();
     const std::string place =
         what + ": line " + std::to_string(number) + ", request " + std::to_string(index);
-    job.requests.push_back(request_of(parse_json(line, place, DuplicateKeys::refuse), index, place, check));
+    job.requests.push_back(request_of(parse_json(line, place, DuplicateKeys::refuse), index, place, context));
   }
 }
 
 }  // namespace
 
 Job read_spec(const std::filesystem::path& path, const std::string& model_override,
-              const GenerateCheck& check_generate) {
+              const GenerateCheck& check_generate, const SoundReader& read_sound) {
   const std::string what = "job spec '" + path.string() + "'";
   const std::string text = repair_utf8(read_file(path, kLargestSpec));
+  const SpecContext context = {path.parent_path(), check_generate, read_sound};
   Job job;
   if (path.extension() == ".jsonl" || path.extension() == ".ndjson") {
-    read_lines(job, text, what, check_generate);
+    read_lines(job, text, what, context);
   } else {
-    read_object(job, text, path, what, check_generate);
+    read_object(job, text, path, what, context);
   }
   if (!model_override.empty()) job.model = std::filesystem::absolute(model_override).lexically_normal();
   job_detail::check_unique_ids(job, what);

@@ -14,16 +14,20 @@ namespace diffuse {
 // needs no text/.
 using GenerateCheck = std::function<void(const Json& object, const std::string& what)>;
 
+// Decodes the sound file at `path`; read_speech of media/ is one. Throws as that does.
+using SoundReader = std::function<Sound(const std::filesystem::path& path)>;
+
 // Reads a spec: a JSON file {"model", "generate", "requests": [...]}, or (named .jsonl or .ndjson) a request
-// a line. A request is an object with one of `prompt`, `messages`, `tokens`, and beside it `generate` and
-// `id`; a plain string is a prompt. `model` is relative to the spec's folder and comes back absolute;
-// `model_override`, where not empty, takes its place and is relative to the working folder. Broken UTF-8 is
-// repaired.
+// a line. A request is an object with one of `prompt`, `messages`, `tokens`, or `audio` (a sound file,
+// relative to the spec; it may also stand beside one of the others), and beside it `language` and `task` of
+// the sound, `generate` and `id`; a plain string is a prompt. `model` is relative to the spec's folder and
+// comes back absolute; `model_override`, where not empty, takes its place and is relative to the working
+// folder. Broken UTF-8 is repaired.
 //
 // Ids are unique, 1 to 200 bytes, without control characters; a request without one is named by its index.
 // Throws missing input, or bad data that names the file, the request (index, line, id) and the nearest known
 // key.
 Job read_spec(const std::filesystem::path& path, const std::string& model_override,
-              const GenerateCheck& check_generate);
+              const GenerateCheck& check_generate, const SoundReader& read_sound);
 
 }  // namespace diffuse

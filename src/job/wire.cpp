@@ -4,16 +4,17 @@
 #include "core/utf8.hpp"
 #include "job/names.hpp"
 #include "job/result_file.hpp"
+#include "job/transcript.hpp"
 
 namespace diffuse::wire {
 namespace {
 
-enum class Kind : std::uint8_t { prompt, messages, tokens, unusable };
+enum class Kind : std::uint8_t { prompt, messages, tokens, no_text, unusable };
 
 constexpr std::uint64_t kSealMagic = 0x31305752354844ULL;  // "DH5RW01"
 constexpr std::size_t kSealBytes = 3 * sizeof(std::uint64_t);
-constexpr std::size_t kLeastRequest = 8 + 1 + 8 + 8;  // id, kind, input, generate
-constexpr std::size_t kLeastSample = 8 + 8 + 1 + 4 * 8 + 3 * 8;
+constexpr std::size_t kLeastRequest = 8 + 1 + 8 + 8 + 8 + 8;  // id, kind, generate, rate, language, task
+constexpr std::size_t kLeastSample = 8 + 8 + 1 + 4 * 8 + 3 * 8 + 8;
 constexpr std::size_t kLeastResult = 8 + 1 + 8 + 8 + 8 + 8 + 8 + 8;
 
 void write(Writer& out, const Request& request) {
@@ -27,11 +28,17 @@ void write(Writer& out, const Request& request) {
   } else if (const auto* tokens = std::get_if<Tokens>(&request.input)) {
     out.number(static_cast<std::uint8_t>(Kind::tokens));
     out.list(tokens->ids);
+  } else if (std::holds_alternative<NoText>(request.input)) {
+    out.number(static_cast<std::uint8_t>(Kind::no_text));
   } else {
     out.number(static_cast<std::uint8_t>(Kind::unusable));
     out.text(std::get<Unusable>(request.input).why);
   }
   out.json(request.generate);
+  out.number<std::int64_t>(request.audio ? request.audio->rate : 0);
+  if (request.audio) out.list(request.audio->samples);
+  out.text(request.language);
+  out.text(request.task);
 }
 
 Request read_request(Reader& in) {
@@ -51,6 +58,9 @@ Request read_request(Reader& in) {
       for (const auto id : std::get<Tokens>(request.input).ids)
         if (id < 0) throw_bad_data(in.what() + ": a token id is negative");
       break;
+    case Kind::no_text:
+      request.input = NoText{};
+      break;
     case Kind::unusable:
       request.input = Unusable{in.text()};
       break;
@@ -59,6 +69,15 @@ Request read_request(Reader& in) {
   }
   request.generate = in.json();
   if (!request.generate.is_object()) throw_bad_data(in.what() + ": a request's `generate` is not an object");
+  if (const auto rate = in.number<std::int64_t>(); rate != 0) {
+    request.audio = Sound{in.list<float>(), rate};
+    if (const auto flaw = sound_flaw(request.audio->samples, rate); !flaw.empty())
+      throw_bad_data(in.what() + ": a request's sound has " + flaw);
+  }
+  request.language = in.text();
+  request.task = in.text();
+  if (!std::holds_alternative<Unusable>(request.input))
+    job_detail::check_speech(request.language, request.task, request.audio.has_value(), in.what());
   return request;
 }
 
@@ -73,6 +92,7 @@ void write(Writer& out, const Sample& sample) {
   out.number(sample.trace.layers);
   out.number(sample.trace.positions);
   out.list(sample.trace.digests);
+  out.json(sample.transcript ? json_of(*sample.transcript) : Json::object());
 }
 
 Sample read_sample(Reader& in) {
@@ -90,6 +110,8 @@ Sample read_sample(Reader& in) {
   sample.trace.layers = in.number<std::int64_t>();
   sample.trace.positions = in.number<std::int64_t>();
   sample.trace.digests = in.list<std::uint64_t>();
+  if (const Json transcript = in.json(); !transcript.empty())
+    sample.transcript = transcript_of(transcript, in.what() + ": transcript");
   return sample;
 }
 

@@ -29,6 +29,7 @@ std::string hash_of(const PreparedRequest& request, const std::vector<Sample>& s
     hash.update(std::as_bytes(std::span(&count, 1)));
     hash.update(std::as_bytes(std::span(ids)));
   };
+  if (request.input) add(request.input->ids);
   add(request.prompt);
   for (const auto& sample : samples) add(sample.tokens);
   return hash.hex_digest();
@@ -50,7 +51,7 @@ Answers::Answers(const std::vector<PreparedRequest>& prepared, const TextSide& t
     }
     result.id = request.id;
     result.seed = request.seed;
-    result.prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
+    result.prompt_tokens = request.prompt_tokens();
     if (!request.problem.empty()) {
       result.status = Status::bad;
       result.message = request.problem;

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 
 #include "core/error.hpp"
 
@@ -16,12 +18,13 @@ using Clock = std::chrono::steady_clock;
 class Driver {
  public:
   Driver(Stage& stage, Transport& transport, const ScheduleConfig& schedule,
-         const std::vector<Sequence>& sequences, const std::vector<std::int64_t>& layers, bool trace,
-         const DriverEvents& events)
+         const std::vector<Sequence>& sequences, const std::vector<std::int64_t>& layers,
+         const EncoderPlace& encoder, bool trace, const DriverEvents& events)
       : stage_(stage),
         transport_(transport),
         sequences_(sequences),
         layers_(layers),
+        encoder_(encoder),
         trace_(trace),
         events_(events),
         stages_(schedule.stages),
@@ -45,12 +48,18 @@ class Driver {
         policy_.cancel_running();
       }
       while (!flights_.empty() && flights_.front().ready()) land();
+      if (encoding_ && encoding_->received->done()) take_memories();
       const auto actions = policy_.next();
       for (const auto& action : actions) std::visit([this](const auto& a) { carry_out(a); }, action);
       collect(false);
       if (!actions.empty() || policy_.finished()) continue;
-      if (flights_.empty()) throw_internal("the schedule waits for a step, but none is under way");
-      land();
+      if (!flights_.empty()) {
+        land();
+      } else if (encoding_) {
+        take_memories();
+      } else {
+        throw_internal("the schedule waits for a step, but none is under way");
+      }
     }
     collect(true);
     finish();
@@ -73,6 +82,13 @@ class Driver {
   struct Told {
     Descriptor descriptor;
     std::vector<std::unique_ptr<Ticket>> tickets;
+    std::vector<std::byte> more;  // what follows it
+  };
+  // A batch that a rank of its own encodes.
+  struct Encoding {
+    std::vector<std::size_t> sequences;
+    std::vector<float> rows;
+    std::unique_ptr<Ticket> received;
   };
   // Digests on their way from the stages.
   struct Leaving {
@@ -85,7 +101,8 @@ class Driver {
   static std::vector<SequenceNeed> needs_of(const std::vector<Sequence>& sequences) {
     std::vector<SequenceNeed> needs;
     for (const auto& sequence : sequences)
-      needs.push_back({static_cast<std::int64_t>(sequence.prompt.size()), sequence.max_new_tokens});
+      needs.push_back(
+          {static_cast<std::int64_t>(sequence.prompt.size()), sequence.max_new_tokens, sequence.memory_rows});
     return needs;
   }
 
@@ -99,13 +116,93 @@ class Driver {
                                          [](const auto& t) { return t->done(); })) {
       told_.pop_front();
     }
-    auto& told = told_.emplace_back(Told{descriptor, {}});
+    auto& told = told_.emplace_back(Told{descriptor, {}, {}});
     for (int peer = 1; peer < stages_; ++peer) {
       told.tickets.push_back(
           transport_.send(peer, Channel::control, std::as_bytes(std::span(&told.descriptor, 1)),
                           {"a descriptor for layer " + std::to_string(first_layer_of(peer)) + ", " +
                            describe_requests(descriptor, slots_)}));
     }
+  }
+
+  bool encodes_elsewhere() const { return encoder_.rank >= stages_; }
+
+  void tell_encoder(const Descriptor& descriptor) {
+    if (!encodes_elsewhere()) return;
+    auto& told = told_.back();
+    told.tickets.push_back(transport_.send(encoder_.rank, Channel::control,
+                                           std::as_bytes(std::span(&told.descriptor, 1)),
+                                           {"a batch to encode, of " + std::to_string(descriptor.entries)}));
+  }
+
+  void carry_out(const Encode& encode) {
+    Descriptor command;
+    command.command = Command::encode;
+    std::vector<const EncoderInput*> inputs;
+    for (const auto index : encode.sequences) {
+      const auto& sequence = sequences_[index];
+      const auto& input = *sequence.input;
+      auto& entry = command.entry[command.entries++];
+      entry.rows = static_cast<std::int32_t>(sequence.memory_rows);
+      entry.first_position = static_cast<std::int64_t>(input.ids.size() + input.frames.size());
+      inputs.push_back(&input);
+    }
+    tell(command);
+    report_.encoded_rows += static_cast<std::uint64_t>(command.rows());
+    auto& told = told_.back();
+    if (encodes_elsewhere()) {
+      tell_encoder(command);
+      told.more = flattened(inputs);
+      told.tickets.push_back(
+          transport_.send(encoder_.rank, Channel::control, told.more, {"a batch to encode"}));
+      auto& encoding = encoding_.emplace();
+      encoding.sequences = encode.sequences;
+      encoding.rows.resize(static_cast<std::size_t>(command.rows() * encoder_.hidden));
+      encoding.received =
+          transport_.receive(encoder_.rank, Channel::result, std::as_writable_bytes(std::span(encoding.rows)),
+                             {"what rank " + std::to_string(encoder_.rank) + " encodes"});
+      return;
+    }
+    const auto start = Clock::now();
+    const auto memories = encoder_.runner->encode(inputs);
+    report_.encode_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+    for (std::size_t i = 0; i < memories.size(); ++i) {
+      if (stages_ > 1) {
+        const auto bytes = std::as_bytes(std::span(memories[i]));
+        told.more.insert(told.more.end(), bytes.begin(), bytes.end());
+      }
+      memories_[encode.sequences[i]] = memories[i];
+    }
+    for (int peer = 1; peer < stages_; ++peer) {
+      told.tickets.push_back(transport_.send(peer, Channel::control, told.more,
+                                             {"memories for layer " + std::to_string(first_layer_of(peer))}));
+    }
+    policy_.on(Encoded{});
+  }
+
+  // Ids or frames, one input after the other; 4 bytes an element.
+  static std::vector<std::byte> flattened(const std::vector<const EncoderInput*>& inputs) {
+    std::vector<std::byte> bytes;
+    for (const auto* input : inputs) {
+      const auto ids = std::as_bytes(std::span(input->ids));
+      const auto frames = std::as_bytes(std::span(input->frames));
+      bytes.insert(bytes.end(), ids.begin(), ids.end());
+      bytes.insert(bytes.end(), frames.begin(), frames.end());
+    }
+    return bytes;
+  }
+
+  // The batch that another rank has encoded, once it is here.
+  void take_memories() {
+    encoding_->received->wait();
+    auto from = encoding_->rows.begin();
+    for (const auto index : encoding_->sequences) {
+      const auto end = from + static_cast<std::ptrdiff_t>(sequences_[index].memory_rows * encoder_.hidden);
+      memories_[index].assign(from, end);
+      from = end;
+    }
+    encoding_.reset();
+    policy_.on(Encoded{});
   }
 
   void carry_out(const Admit& admit) {
@@ -115,17 +212,23 @@ class Driver {
     command.slot = admit.slot;
     command.prompt_tokens = static_cast<std::int64_t>(sequence.prompt.size());
     command.reserved_tokens = command.prompt_tokens + sequence.max_new_tokens;
+    command.memory_rows = sequence.memory_rows;
     command.sampling = sequence.sampling;
     const auto slot = static_cast<std::size_t>(admit.slot);
     slots_[slot] = sequence.sampling;
     owner_[slot] = admit.sequence;
     tell(command);
-    if (stages_ > 1 && sequence.sampling.repetition_penalty != 1) {
-      told_.back().tickets.push_back(transport_.send(stages_ - 1, Channel::control,
-                                                     std::as_bytes(std::span(sequence.prompt)),
-                                                     {"the prompt of a request with a repetition penalty"}));
+    auto history = sequence.prompt;
+    history.insert(history.end(), sequence.rules.begin(), sequence.rules.end());
+    if (stages_ > 1 && sequence.sampling.reads_history()) {
+      auto& told = told_.back();
+      const auto bytes = std::as_bytes(std::span(history));
+      told.more.assign(bytes.begin(), bytes.end());
+      told.tickets.push_back(transport_.send(stages_ - 1, Channel::control, told.more,
+                                             {"the prompt of a request whose tokens depend on it"}));
     }
-    stage_.admit(command, sequence.prompt);
+    const auto memory = memories_.extract(admit.sequence);
+    stage_.admit(command, history, memory.empty() ? std::span<const float>() : memory.mapped());
   }
 
   void carry_out(const Run& run) {
@@ -225,6 +328,7 @@ class Driver {
     Descriptor command;
     command.command = Command::finish;
     tell(command);
+    tell_encoder(command);
     for (auto& told : told_) {
       for (auto& ticket : told.tickets) ticket->wait();
     }
@@ -235,12 +339,18 @@ class Driver {
                              {"the report of a stage"});
       report_.stages.push_back(report);
     }
+    if (!encodes_elsewhere()) return;
+    StageReport report;
+    transport_.receive_now(encoder_.rank, Channel::result, std::as_writable_bytes(std::span(&report, 1)),
+                           {"the report of the encoder's rank"});
+    report_.encode_ns = report.busy_ns;
   }
 
   Stage& stage_;
   Transport& transport_;
   const std::vector<Sequence>& sequences_;
   const std::vector<std::int64_t>& layers_;
+  const EncoderPlace& encoder_;
   bool trace_;
   const DriverEvents& events_;
   int stages_;
@@ -250,6 +360,8 @@ class Driver {
   std::vector<SampleSpec> slots_;
   std::vector<std::size_t> owner_;  // sequence of each slot
   std::deque<Flight> flights_;
+  std::optional<Encoding> encoding_;
+  std::map<std::size_t, std::vector<float>> memories_;  // of sequences that are not admitted yet
   std::deque<Told> told_;
   std::deque<Leaving> leaving_;
   std::size_t done_ = 0;
@@ -260,8 +372,8 @@ class Driver {
 
 DriverReport drive(Stage& stage, Transport& transport, const ScheduleConfig& schedule,
                    const std::vector<Sequence>& sequences, const std::vector<std::int64_t>& layers,
-                   bool trace, const DriverEvents& events) {
-  return Driver(stage, transport, schedule, sequences, layers, trace, events).run();
+                   const EncoderPlace& encoder, bool trace, const DriverEvents& events) {
+  return Driver(stage, transport, schedule, sequences, layers, encoder, trace, events).run();
 }
 
 }  // namespace diffuse

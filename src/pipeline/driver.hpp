@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "pipeline/stage.hpp"
 #include "schedule/policy.hpp"
+#include "slice/encoder.hpp"
 #include "transport/transport.hpp"
 
 namespace diffuse {
@@ -18,6 +20,10 @@ struct Sequence {
   std::vector<std::int32_t> prompt;  // at least one id, all inside the vocabulary
   std::int64_t max_new_tokens = 0;   // at least 1
   SampleSpec sampling;
+  std::vector<std::int32_t> rules;  // packed TokenRules, sampling.rules of them
+  // What the encoder is given, where the stack reads one: then `prompt` is what the answer starts with.
+  std::shared_ptr<const EncoderInput> input;
+  std::int64_t memory_rows = 0;
 };
 
 struct DriverEvents {
@@ -37,15 +43,24 @@ struct DriverReport {
   bool stopped = false;
   std::int32_t groups = 1;
   std::vector<StageReport> stages;
+  std::int64_t encode_ns = 0;  // spent on encoding, wherever that was
+  std::uint64_t encoded_rows = 0;
   std::int64_t wall_ns = 0;
   std::uint64_t prompt_rows = 0;
   std::uint64_t sampled = 0;
   std::uint64_t steps = 0;
 };
 
+// Where the encoder is: on rank 0, on a rank of its own, or nowhere (rank -1).
+struct EncoderPlace {
+  std::int32_t rank = -1;
+  EncoderRunner* runner = nullptr;  // on rank 0
+  std::int64_t hidden = 0;          // of its rows
+};
+
 // `layers` states how many layers of digests each stage holds (its own, and one more on the first).
 DriverReport drive(Stage& stage, Transport& transport, const ScheduleConfig& schedule,
                    const std::vector<Sequence>& sequences, const std::vector<std::int64_t>& layers,
-                   bool trace, const DriverEvents& events);
+                   const EncoderPlace& encoder, bool trace, const DriverEvents& events);
 
 }  // namespace diffuse

@@ -32,9 +32,22 @@ std::vector<std::int32_t> ids_of(const Request& request, const TextSide& text) {
             return tokenizer.encode(rendered, false);  // the template wrote the special tokens already
           },
           [](const Tokens& tokens) { return tokens.ids; },
+          [](const NoText&) -> std::vector<std::int32_t> {
+            throw_bad_data(
+                "it has no text, and this model answers text: give a `prompt`, `messages` or `tokens`");
+          },
           [](const Unusable& unusable) -> std::vector<std::int32_t> { throw_bad_data(unusable.why); },
       },
       request.input);
+}
+
+void check_ids(const std::vector<std::int32_t>& ids, std::int64_t vocab) {
+  for (const auto id : ids) {
+    if (id < 0 || id >= vocab) {
+      throw_bad_data("the prompt holds the token id " + std::to_string(id) +
+                     ", but the model's vocabulary ends at " + std::to_string(vocab - 1));
+    }
+  }
 }
 
 void check_prompt(const PreparedRequest& request, const ModelLimits& limits) {
@@ -43,12 +56,7 @@ void check_prompt(const PreparedRequest& request, const ModelLimits& limits) {
         "the prompt is empty, and the tokenizer puts no token in front of a text that the model could go on "
         "from");
   }
-  for (const auto id : request.prompt) {
-    if (id < 0 || id >= limits.vocab) {
-      throw_bad_data("the prompt holds the token id " + std::to_string(id) +
-                     ", but the model's vocabulary ends at " + std::to_string(limits.vocab - 1));
-    }
-  }
+  check_ids(request.prompt, limits.vocab);
   const auto length = static_cast<std::int64_t>(request.prompt.size());
   if (length >= limits.max_positions) {
     throw_bad_data("the prompt has " + std::to_string(length) + " tokens, and the model's context of " +
@@ -57,12 +65,52 @@ void check_prompt(const PreparedRequest& request, const ModelLimits& limits) {
 }
 
 void check_memory(const PreparedRequest& request, const ModelLimits& limits) {
-  const auto needed = static_cast<std::int64_t>(request.prompt.size()) + request.max_new_tokens;
+  const auto whole = [](std::int64_t rows) { return (rows + kPageTokens - 1) / kPageTokens * kPageTokens; };
+  auto needed = static_cast<std::int64_t>(request.prompt.size()) + request.max_new_tokens;
+  if (request.memory_rows > 0) needed = whole(needed) + whole(request.memory_rows);
   if (needed > limits.kv_positions) {
     throw_bad_data("prompt and answer together take " + std::to_string(needed) +
                    " positions of key-value memory, and there is room for " +
                    std::to_string(limits.kv_positions) + "; raise --kv-memory or lower max_new_tokens");
   }
+}
+
+// The prompt is the encoder's, and the answer starts as the checkpoint says.
+void read_source(PreparedRequest& out, const ModelLimits& limits, const GenerationConfig& generation) {
+  const auto& encoder = *limits.encoder;
+  if (encoder.vocab == 0) throw_bad_data("this model reads sound, and jobs cannot hold any yet");
+  auto input = std::make_shared<EncoderInput>();
+  input->ids = std::move(out.prompt);
+  out.prompt.clear();
+  const auto start = generation.decoder_start_id ? generation.decoder_start_id : generation.bos_id;
+  if (!start) throw_bad_data("the model's configs say no decoder_start_token_id to start an answer with");
+  out.prompt.push_back(*start);
+  if (input->ids.empty()) throw_bad_data("the prompt is empty, and the encoder has nothing to read");
+  check_ids(input->ids, encoder.vocab);
+  out.memory_rows = memory_rows(encoder, *input);
+  if (out.memory_rows > encoder.max_positions) {
+    throw_bad_data("the prompt has " + std::to_string(out.memory_rows) +
+                   " tokens, and the encoder reads at most " + std::to_string(encoder.max_positions));
+  }
+  out.input = std::move(input);
+}
+
+// Where the end is to be ignored, none is forced either.
+TokenRules rules_of(const PreparedRequest& request, const GenerationConfig& generation) {
+  const auto& options = request.options;
+  const auto prompt = static_cast<std::int64_t>(request.prompt.size());
+  const auto new_tokens = options.min_new_tokens.value_or(generation.min_new_tokens.value_or(0));
+  TokenRules rules;
+  rules.least_tokens = std::max(options.min_length.value_or(generation.min_length.value_or(0)),
+                                new_tokens > 0 ? prompt + new_tokens : 0);
+  if (rules.least_tokens > 0) rules.end_ids = generation.eos_ids;
+  rules.forced_first = options.forced_bos_token_id.value_or(generation.forced_bos_id.value_or(-1));
+  rules.most_tokens = prompt + request.max_new_tokens;
+  if (!options.ignore_eos) rules.forced_last = generation.forced_eos_ids;
+  rules.no_repeat = static_cast<std::int32_t>(
+      options.no_repeat_ngram_size.value_or(generation.no_repeat_ngram_size.value_or(0)));
+  rules.never = generation.bad_words;
+  return rules;
 }
 
 std::uint64_t derived_seed(const Job& job, std::size_t index) {
@@ -82,6 +130,14 @@ TextSide TextSide::open(const std::filesystem::path& folder) {
   return text;
 }
 
+ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions) {
+  return {recipe.vocab, recipe.max_positions, kv_positions, recipe.encoder ? &*recipe.encoder : nullptr};
+}
+
+std::int64_t PreparedRequest::prompt_tokens() const {
+  return static_cast<std::int64_t>(input && !input->ids.empty() ? input->ids.size() : prompt.size());
+}
+
 std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const ModelLimits& limits,
                                      const std::vector<std::uint64_t>& seeds) {
   const auto defaults = parse_generate(job.generate, "the job's generate");
@@ -98,9 +154,11 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
       }
       out.seed = index < seeds.size() ? seeds[index] : out.options.seed.value_or(derived_seed(job, index));
       out.prompt = ids_of(request, text);
+      if (limits.encoder != nullptr) read_source(out, limits, text.generation);
       check_prompt(out, limits);
       out.max_new_tokens = std::min(out.options.max_new_tokens,
                                     limits.max_positions - static_cast<std::int64_t>(out.prompt.size()));
+      if (limits.encoder != nullptr) out.rules = rules_of(out, text.generation);
       check_memory(out, limits);
     } catch (const Error& problem) {
       if (problem.code() == ExitCode::internal) throw;
@@ -111,7 +169,13 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
 }
 
 Sequence make_sequence(const PreparedRequest& request, std::size_t index, std::int32_t sample) {
-  Sequence sequence{request.prompt, request.max_new_tokens, {}};
+  Sequence sequence;
+  sequence.prompt = request.prompt;
+  sequence.max_new_tokens = request.max_new_tokens;
+  sequence.input = request.input;
+  sequence.memory_rows = request.memory_rows;
+  if (!request.rules.empty()) sequence.rules = pack_rules(request.rules);
+  sequence.sampling.rules = static_cast<std::int32_t>(sequence.rules.size());
   const auto& params = request.options.sampling;
   sequence.sampling.temperature = params.temperature;
   sequence.sampling.top_p = params.top_p;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "text/chat_template.hpp"
 #include "text/generate_options.hpp"
 #include "text/stop.hpp"
+#include "text/token_rules.hpp"
 #include "text/tokenizer.hpp"
 
 namespace diffuse {
@@ -33,15 +35,22 @@ struct PreparedRequest {
   std::string problem;  // not empty: the request is bad, and this is why
   GenerateOptions options;
   std::uint64_t seed = 0;
-  std::vector<std::int32_t> prompt;
-  std::int64_t max_new_tokens = 0;  // cut to what the context has room for
+  std::vector<std::int32_t> prompt;  // where the model reads an encoder: what the answer starts with
+  std::int64_t max_new_tokens = 0;   // cut to what the context has room for
+  TokenRules rules;
+  std::shared_ptr<const EncoderInput> input;  // what the encoder is given
+  std::int64_t memory_rows = 0;
+
+  std::int64_t prompt_tokens() const;  // that a user gave
 };
 
 struct ModelLimits {
   std::int64_t vocab = 0;
   std::int64_t max_positions = 0;
   std::int64_t kv_positions = 0;  // that the key-value memory of every stage has room for
+  const Encoder* encoder = nullptr;
 };
+ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions);  // which must outlive them
 
 // One a request, in job order. Seeds that the job does not give are derived from its bytes, so that the same
 // job gives the same answers; `seeds` (of a journal) take precedence where not empty.

@@ -7,13 +7,26 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/hash.hpp"
+#include "pipeline/encoder_stage.hpp"
 
 namespace diffuse {
 namespace {
 
 std::int64_t pages_of(const Sequence& sequence) {
   const auto tokens = static_cast<std::int64_t>(sequence.prompt.size()) + sequence.max_new_tokens;
-  return (tokens + kPageTokens - 1) / kPageTokens;
+  return (tokens + kPageTokens - 1) / kPageTokens + (sequence.memory_rows + kPageTokens - 1) / kPageTokens;
+}
+
+// Rows of memory that are encoded at once: enough to fill the products, and the longest input's at least.
+std::int64_t encode_rows(const std::vector<Sequence>& sequences) {
+  constexpr std::int64_t kEnough = 1024;
+  std::int64_t longest = 0;
+  std::int64_t all = 0;
+  for (const auto& sequence : sequences) {
+    longest = std::max(longest, sequence.memory_rows);
+    all += sequence.memory_rows;
+  }
+  return std::max({longest, std::min(all, kEnough), std::int64_t{1}});
 }
 
 // What could be in use at once: memory that no schedule can fill is not taken.
@@ -33,15 +46,17 @@ struct SplitRun::Setup {
   std::uint64_t plan = 0;
   std::int64_t max_rows = 0;
   std::int64_t kv_pages = 0;
+  std::int64_t encode_rows = 0;
   std::uint8_t trace = 0;
   std::uint8_t padding[7] = {};
 };
 
-std::int64_t kv_budget(const Recipe& recipe, const Plan& plan, const Backend& backend, std::uint64_t bytes) {
+std::int64_t kv_budget(const Recipe& recipe, const Plan& plan, const Backend& backend,
+                       std::span<const std::uint64_t> bytes) {
   std::int64_t pages = std::numeric_limits<std::int32_t>::max();
-  for (const auto& slice : plan.ranks) {
-    const auto page = kv_page_bytes(recipe, slice, backend);
-    if (page > 0) pages = std::min(pages, static_cast<std::int64_t>(bytes / page));
+  for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
+    const auto page = kv_page_bytes(recipe, plan.ranks[rank], backend);
+    if (page > 0) pages = std::min(pages, static_cast<std::int64_t>(bytes[rank] / page));
   }
   return pages;
 }
@@ -53,7 +68,7 @@ SplitRun::SplitRun(const Recipe& recipe, const Checkpoint& checkpoint, const Pla
     throw_internal("the plan is made for another number of ranks");
   const auto& slice = plan.ranks[static_cast<std::size_t>(transport.rank())];
   const auto start = std::chrono::steady_clock::now();
-  if (!slice.idle()) {
+  if (!slice.tensors.empty()) {
     weights_ = load_slice(recipe, slice, checkpoint, backend, [&](std::uint64_t bytes) {
       log_.progress("loading weights, " + human_bytes(bytes) + " of " + human_bytes(slice.weight_bytes));
     });
@@ -134,15 +149,26 @@ DriverReport SplitRun::run(const std::vector<Sequence>& sequences, const RunOpti
   schedule.kv_pages = std::min(options.kv_pages, useful_pages(sequences, places));
   // A decode step's rows may exceed a small chunk.
   const auto max_rows = options.chunk + schedule.max_group;
-  const auto setup = agree({.max_rows = max_rows, .kv_pages = schedule.kv_pages, .trace = options.trace});
+  schedule.encode_rows = encode_rows(sequences);
+  schedule.encode_inputs = static_cast<std::int32_t>(EncoderRunner::kMostInputs);
+  const auto setup = agree({.max_rows = max_rows,
+                            .kv_pages = schedule.kv_pages,
+                            .encode_rows = schedule.encode_rows,
+                            .trace = options.trace});
 
   const auto& slice = plan_.ranks.front();
   Executor executor(recipe_, slice, backend_, weights_,
                     {.max_rows = setup.max_rows, .kv_pages = setup.kv_pages, .trace = options.trace});
-  Stage stage(executor, backend_, transport_, recipe_, {.stages = plan_.stages, .flip = options.flip});
+  Stage stage(executor, backend_, transport_, recipe_,
+              {.stages = plan_.stages, .encoder = plan_.encoder, .flip = options.flip});
+  std::optional<EncoderRunner> encoder;
+  if (slice.encoder) encoder.emplace(recipe_, *weights_.encoder, backend_, setup.encode_rows);
+  const EncoderPlace place{.rank = plan_.encoder,
+                           .runner = encoder ? &*encoder : nullptr,
+                           .hidden = recipe_.encoder ? recipe_.encoder->hidden : 0};
   std::vector<std::int64_t> layers;
   for (const auto& each : plan_.ranks) layers.push_back(each.layers() + (each.front ? 1 : 0));
-  auto report = drive(stage, transport_, schedule, sequences, layers, options.trace, events);
+  auto report = drive(stage, transport_, schedule, sequences, layers, place, options.trace, events);
   log_.end_progress();
   return report;
 }
@@ -150,12 +176,23 @@ DriverReport SplitRun::run(const std::vector<Sequence>& sequences, const RunOpti
 void SplitRun::follow() {
   const auto setup = agree({});
   const auto& slice = plan_.ranks[static_cast<std::size_t>(transport_.rank())];
-  if (slice.idle()) return;
+  if (slice.idle()) {
+    if (slice.encoder) encode(setup.encode_rows);
+    return;
+  }
   Executor executor(recipe_, slice, backend_, weights_,
                     {.max_rows = setup.max_rows, .kv_pages = setup.kv_pages, .trace = setup.trace != 0});
-  Stage stage(executor, backend_, transport_, recipe_, {.stages = plan_.stages, .flip = {}});
+  Stage stage(executor, backend_, transport_, recipe_,
+              {.stages = plan_.stages, .encoder = plan_.encoder, .flip = {}});
   const auto report = stage.loop();
   transport_.send_now(0, Channel::result, std::as_bytes(std::span(&report, 1)), {"the report of a stage"});
+}
+
+void SplitRun::encode(std::int64_t rows) {
+  EncoderRunner runner(recipe_, *weights_.encoder, backend_, rows);
+  const auto report = encode_batches(runner, *recipe_.encoder, transport_, plan_.stages);
+  transport_.send_now(0, Channel::result, std::as_bytes(std::span(&report, 1)),
+                      {"the report of the encoder's rank"});
 }
 
 }  // namespace diffuse

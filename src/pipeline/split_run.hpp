@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,7 @@ class SplitRun {
   struct Setup;
   void exchange_loads(const LoadReport& mine);
   Setup agree(const Setup& mine);
+  void encode(std::int64_t rows);
 
   const Recipe& recipe_;
   const Plan& plan_;
@@ -64,7 +66,8 @@ class SplitRun {
   std::string tensors_hash_;
 };
 
-// Pages that every stage of a plan has room for within `bytes` of key-value memory a rank.
-std::int64_t kv_budget(const Recipe& recipe, const Plan& plan, const Backend& backend, std::uint64_t bytes);
+// Pages that every stage of a plan has room for; `bytes` of key-value memory, a rank each.
+std::int64_t kv_budget(const Recipe& recipe, const Plan& plan, const Backend& backend,
+                       std::span<const std::uint64_t> bytes);
 
 }  // namespace diffuse

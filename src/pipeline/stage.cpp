@@ -1,6 +1,7 @@
 #include "pipeline/stage.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "core/error.hpp"
@@ -29,7 +30,7 @@ Value take(std::span<const std::byte>& bytes) {
 }
 
 bool plain_greedy(const SampleSpec& spec) {
-  return spec.temperature == 0 && spec.logprobs < 0 && spec.repetition_penalty == 1;
+  return spec.temperature == 0 && spec.logprobs < 0 && !spec.reads_history();
 }
 
 }  // namespace
@@ -70,11 +71,12 @@ Stage::Stage(Executor& executor, Backend& backend, Transport& transport, const R
       transport_(transport),
       recipe_(recipe),
       options_(options),
-      rank_(transport.rank()) {
+      rank_(transport.rank()),
+      staged_(!backend.host_addressable() && !transport.carries_device_memory()) {
   carries_.resize(static_cast<std::size_t>(options_.stages == 1 ? 1 : options_.carries));
   for (auto& carry : carries_) {
     carry.buffer = executor_.make_carry();
-    if (!backend_.host_addressable()) carry.host.resize(carry.buffer.bytes());
+    if (staged_) carry.host.resize(carry.buffer.bytes());
   }
 }
 
@@ -115,9 +117,19 @@ std::size_t Stage::take_carry() {
   return index;
 }
 
-std::span<std::byte> Stage::host_bytes(Carry& carry, std::int64_t rows) {
+// The rows of a carry where the transport finds them.
+std::span<std::byte> Stage::travelling(Carry& carry, std::int64_t rows) {
   const auto bytes = static_cast<std::size_t>(rows * recipe_.hidden) * sizeof(float);
-  return {backend_.host_addressable() ? carry.buffer.data() : carry.host.data(), bytes};
+  return {staged_ ? carry.host.data() : carry.buffer.data(), bytes};
+}
+
+void Stage::flip_bit(Carry& carry, std::int64_t row) {
+  auto* at = carry.buffer.data() + static_cast<std::size_t>(row * recipe_.hidden) * sizeof(float);
+  std::array<std::byte, sizeof(float)> value{};
+  backend_.download(value, at);
+  value[2] ^= std::byte{1};
+  backend_.upload(at, value);
+  backend_.synchronize();
 }
 
 Stage::Pending Stage::next_command() {
@@ -141,20 +153,21 @@ Stage::Pending Stage::next_command() {
       pending.carry = take_carry();
       auto& carry = carries_[pending.carry];
       carry.received = transport_.receive(
-          rank_ - 1, Channel::carry, host_bytes(carry, pending.command.rows()), {describe(pending.command)});
+          rank_ - 1, Channel::carry, travelling(carry, pending.command.rows()), {describe(pending.command)});
     }
     if (pending.command.command == Command::admit) {
       // At once, for messages about the steps behind it; whoever held the slot before has left it on all
       // stages.
       slot_of(pending.command.slot).sampling = pending.command.sampling;
     }
-    if (pending.command.command == Command::admit && last() &&
-        pending.command.sampling.repetition_penalty != 1) {
-      auto& history = slots_[static_cast<std::size_t>(pending.command.slot)].history;
-      history.resize(static_cast<std::size_t>(pending.command.prompt_tokens));
-      transport_.receive_now(0, Channel::control, std::as_writable_bytes(std::span(history)),
-                             {"the prompt of a request with a repetition penalty"});
+    if (pending.command.command == Command::admit && last() && pending.command.sampling.reads_history()) {
+      std::vector<std::int32_t> told(
+          static_cast<std::size_t>(pending.command.prompt_tokens + pending.command.sampling.rules));
+      transport_.receive_now(0, Channel::control, std::as_writable_bytes(std::span(told)),
+                             {"the prompt of a request whose tokens depend on it"});
+      tell_slot(pending.command, told);
     }
+    if (pending.command.command == Command::encode) expect_memories(pending.command);
     const bool more = pending.command.command != Command::finish;
     pending_.push_back(pending);
     if (more) listen();
@@ -179,8 +192,12 @@ StageReport Stage::loop() {
 void Stage::carry_out(Pending& pending) {
   const auto& command = pending.command;
   switch (command.command) {
+    case Command::encode:
+      return;  // what comes of it is on its way
     case Command::admit:
-      return executor_.admit(command.slot, command.reserved_tokens);
+      executor_.admit(command.slot, command.reserved_tokens, command.memory_rows);
+      if (command.memory_rows > 0) take_memory(command);
+      return;
     case Command::step: {
       auto& carry = carries_[pending.carry];
       carry.received.reset();
@@ -200,11 +217,42 @@ void Stage::carry_out(Pending& pending) {
   }
 }
 
-void Stage::admit(const Descriptor& command, std::span<const std::int32_t> prompt) {
-  executor_.admit(command.slot, command.reserved_tokens);
+void Stage::tell_slot(const Descriptor& command, std::span<const std::int32_t> told) {
   auto& slot = slot_of(command.slot);
-  slot.sampling = command.sampling;
-  if (last() && command.sampling.repetition_penalty != 1) slot.history.assign(prompt.begin(), prompt.end());
+  const auto prompt = static_cast<std::size_t>(command.prompt_tokens);
+  slot.prompt = command.prompt_tokens;
+  slot.history.assign(told.begin(), told.begin() + static_cast<std::ptrdiff_t>(prompt));
+  slot.rules = command.sampling.rules > 0 ? unpack_rules(told.subspan(prompt)) : TokenRules();
+}
+
+void Stage::expect_memories(const Descriptor& command) {
+  auto& batch = memories_.emplace_back();
+  batch.rows.resize(static_cast<std::size_t>(command.rows() * recipe_.encoder->hidden));
+  batch.received =
+      transport_.receive(options_.encoder, Channel::control, std::as_writable_bytes(std::span(batch.rows)),
+                         {"what rank " + std::to_string(options_.encoder) + " encodes"});
+}
+
+// Of the oldest batch, the memory that was not taken yet.
+void Stage::take_memory(const Descriptor& command) {
+  if (memories_.empty()) throw_internal("a sequence is admitted before its memory was sent");
+  auto& batch = memories_.front();
+  if (batch.received) {
+    batch.received->wait();
+    batch.received.reset();
+  }
+  const auto count = static_cast<std::size_t>(command.memory_rows * recipe_.encoder->hidden);
+  executor_.remember(command.slot, std::span(batch.rows).subspan(batch.taken, count));
+  batch.taken += count;
+  if (batch.taken == batch.rows.size()) memories_.pop_front();
+}
+
+void Stage::admit(const Descriptor& command, std::span<const std::int32_t> told,
+                  std::span<const float> memory) {
+  executor_.admit(command.slot, command.reserved_tokens, command.memory_rows);
+  if (command.memory_rows > 0) executor_.remember(command.slot, memory);
+  slot_of(command.slot).sampling = command.sampling;
+  if (last() && command.sampling.reads_history()) tell_slot(command, told);
 }
 
 std::vector<std::byte> Stage::run(const Descriptor& step, std::span<const std::int32_t> ids) {
@@ -221,6 +269,10 @@ StageReport Stage::finish() {
   }
   for (auto& answer : answers_) answer.sent->wait();
   answers_.clear();
+  for (auto& batch : memories_) {
+    if (batch.received) batch.received->wait();  // a stopped run leaves some that nobody takes
+  }
+  memories_.clear();
   report_.bytes_sent = transport_.bytes_sent();
   return report_;
 }
@@ -230,18 +282,16 @@ std::vector<std::byte> Stage::compute(const Descriptor& step, std::span<const st
   const auto start = Clock::now();
   const auto rows = step.rows();
   const Rows hidden{carry.buffer.floats(), rows, recipe_.hidden, recipe_.hidden};
-  if (!first() && !backend_.host_addressable()) backend_.upload(carry.buffer.data(), host_bytes(carry, rows));
+  if (!first() && staged_) backend_.upload(carry.buffer.data(), travelling(carry, rows));
   executor_.run(step, ids, hidden);
   std::vector<std::byte> answer;
   if (last()) {
     answer = sample(step, hidden);
   } else {
-    const auto bytes = host_bytes(carry, rows);
-    if (!backend_.host_addressable()) backend_.download(bytes, carry.buffer.data());
-    if (options_.flip && options_.flip->step == step.number && options_.flip->row < rows) {
-      bytes[static_cast<std::size_t>(options_.flip->row * recipe_.hidden) * sizeof(float) + 2] ^=
-          std::byte{1};
-    }
+    if (options_.flip && options_.flip->step == step.number && options_.flip->row < rows)
+      flip_bit(carry, options_.flip->row);
+    const auto bytes = travelling(carry, rows);
+    if (staged_) backend_.download(bytes, carry.buffer.data());
     carry.sent = transport_.send(rank_ + 1, Channel::carry, bytes, {describe(step)});
   }
   report_.busy_ns += nanoseconds_since(start);
@@ -250,7 +300,7 @@ std::vector<std::byte> Stage::compute(const Descriptor& step, std::span<const st
   return answer;
 }
 
-SampledToken Stage::choose(std::span<const float> logits, SlotState& slot, std::int64_t position) {
+SampledToken Stage::choose(std::span<float> logits, SlotState& slot, std::int64_t position) {
   const auto& spec = slot.sampling;
   SamplingParams params;
   params.temperature = spec.temperature;
@@ -268,9 +318,23 @@ SampledToken Stage::choose(std::span<const float> logits, SlotState& slot, std::
     any = any || finite;
   }
   if (!any) return {};
-  auto token = sample_token(logits, params, slot.history, key, scratch_);
-  if (spec.repetition_penalty != 1) slot.history.push_back(token.id);
-  return token;
+  if (spec.rules == 0) {
+    auto token = sample_token(logits, params, slot.history, key, scratch_);
+    if (spec.reads_history()) slot.history.push_back(token.id);
+    return token;
+  }
+  // Log-probabilities are the model's own, whatever the rules leave of them.
+  SampledToken said;
+  std::vector<float> own;
+  if (spec.logprobs >= 0) own.assign(logits.begin(), logits.end());
+  apply_rules(slot.rules, slot.history, slot.prompt, logits);
+  if (std::all_of(logits.begin(), logits.end(), [](float logit) { return !(logit - logit == 0); })) return {};
+  params.logprobs = -1;
+  said.id = sample_token(logits, params, slot.history, key, scratch_).id;
+  if (spec.logprobs >= 0) said.logprob = token_logprob(own, said.id);
+  if (spec.logprobs > 0) said.top = top_logprobs(own, spec.logprobs, scratch_);
+  slot.history.push_back(said.id);
+  return said;
 }
 
 // The greedy choice, or -1 where it won by an infinity: such a row chooses nothing, as where it is sampled

@@ -15,6 +15,7 @@
 #include "schedule/step.hpp"
 #include "slice/executor.hpp"
 #include "text/sampling.hpp"
+#include "text/token_rules.hpp"
 #include "transport/transport.hpp"
 
 namespace diffuse {
@@ -50,6 +51,7 @@ struct FlipBit {
 struct StageOptions {
   std::int32_t stages = 1;
   std::int32_t carries = 3;     // hidden tensors in flight at this stage
+  std::int32_t encoder = -1;    // the rank that memories come from
   std::optional<FlipBit> flip;  // on the stage that sends
 };
 
@@ -64,8 +66,11 @@ class Stage {
   StageReport loop();
 
   // Rank 0's stage: the same commands, called. A step's ids are given, one a row. Where this stage is also
-  // the last, run() returns the answer; else the answer comes from there.
-  void admit(const Descriptor& command, std::span<const std::int32_t> prompt);
+  // the last, run() returns the answer; else the answer comes from there. `told` is the prompt with the
+  // packed rules behind it, read where the last stage reads_history(); `memory` is the sequence's, where it
+  // has one.
+  void admit(const Descriptor& command, std::span<const std::int32_t> told,
+             std::span<const float> memory = {});
   std::vector<std::byte> run(const Descriptor& step, std::span<const std::int32_t> ids);
   std::vector<std::uint64_t> release(const Descriptor& command);
   StageReport finish();
@@ -73,7 +78,7 @@ class Stage {
  private:
   struct Carry {
     Buffer buffer;
-    std::vector<std::byte> host;  // staging, where the backend's memory is not the host's
+    std::vector<std::byte> host;  // staging, where neither the host nor the transport can use the buffer
     std::unique_ptr<Ticket> received;
     std::unique_ptr<Ticket> sent;
   };
@@ -83,20 +88,32 @@ class Stage {
   };
   struct SlotState {
     SampleSpec sampling;
-    std::vector<std::int32_t> history;  // prompt and generated ids, kept where a penalty reads them
+    std::int64_t prompt = 0;            // ids
+    std::vector<std::int32_t> history;  // prompt and generated ids, kept where a penalty or a rule reads them
+    TokenRules rules;
+  };
+  // Of a batch that was encoded: one after the other, in order.
+  struct Memories {
+    std::vector<float> rows;
+    std::size_t taken = 0;
+    std::unique_ptr<Ticket> received;
   };
 
   bool first() const { return rank_ == 0; }
   bool last() const { return rank_ == options_.stages - 1; }
   SlotState& slot_of(std::int32_t slot);
   std::size_t take_carry();
-  std::span<std::byte> host_bytes(Carry& carry, std::int64_t rows);
+  std::span<std::byte> travelling(Carry& carry, std::int64_t rows);
+  void flip_bit(Carry& carry, std::int64_t row);
   Pending next_command();
+  void expect_memories(const Descriptor& command);
+  void take_memory(const Descriptor& command);
+  void tell_slot(const Descriptor& command, std::span<const std::int32_t> told);
   void carry_out(Pending& pending);
   std::vector<std::byte> compute(const Descriptor& step, std::span<const std::int32_t> ids, Carry& carry);
   std::int32_t finite_winner(ConstRows logits, std::size_t row, std::int32_t id) const;
   std::vector<std::byte> sample(const Descriptor& step, ConstRows hidden);
-  SampledToken choose(std::span<const float> logits, SlotState& slot, std::int64_t position);
+  SampledToken choose(std::span<float> logits, SlotState& slot, std::int64_t position);
   void send_answer(std::vector<std::byte> bytes, const std::string& purpose);
   std::string describe(const Descriptor& step) const;
 
@@ -106,6 +123,7 @@ class Stage {
   const Recipe& recipe_;
   StageOptions options_;
   int rank_;
+  bool staged_;  // carries go through memory of the host
   std::vector<Carry> carries_;
   std::size_t next_carry_ = 0;
   std::vector<SlotState> slots_;
@@ -114,6 +132,7 @@ class Stage {
   Descriptor incoming_;
   std::unique_ptr<Ticket> incoming_ticket_;
   std::deque<Pending> pending_;
+  std::deque<Memories> memories_;
   struct Answer {
     std::vector<std::byte> bytes;
     std::unique_ptr<Ticket> sent;

@@ -5,28 +5,10 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/overloaded.hpp"
 #include "recipe/dictionary.hpp"
 
 namespace diffuse {
-namespace {
-
-// The norms of a block by the place they stand at; empty: none there.
-struct BlockNorms {
-  std::span<const std::string_view> before_attention, after_attention, before_mlp, after_mlp;
-};
-
-BlockNorms norms_of(NormPlace place) {
-  switch (place) {
-    case NormPlace::before:
-      return {names::kNormBeforeAttention, {}, names::kNormBeforeMlp, {}};
-    case NormPlace::around:
-      return {names::kNormBeforeAttention, names::kNormAfterAttention, names::kNormBetween,
-              names::kNormAfterMlp};
-  }
-  throw_internal("building a recipe: unknown place of norms");
-}
-
-}  // namespace
 
 BlockBuilder::BlockBuilder(TensorBook& book, const Facts& facts, const ModelConfig& model,
                            std::string_view layers)
@@ -111,7 +93,7 @@ Attention BlockBuilder::attention(const std::string& prefix, std::int64_t layer)
     inputs = linear(module(prefix, names::kFusedQueryKeyValue), parts, model_.hidden, model_.qkv_bias);
   } else {
     inputs.push_back(linear(module(prefix, names::kQuery), query_rows, model_.hidden, model_.qkv_bias));
-    inputs.push_back(linear(module(prefix, names::kKey), kv_rows, model_.hidden, model_.qkv_bias));
+    inputs.push_back(linear(module(prefix, names::kKey), kv_rows, model_.hidden, model_.key_bias));
     inputs.push_back(linear(module(prefix, names::kValue), kv_rows, model_.hidden, model_.qkv_bias));
   }
   auto output = linear(module(prefix, names::kAttentionOutput), model_.hidden, query_rows,
@@ -138,7 +120,45 @@ Attention BlockBuilder::attention(const std::string& prefix, std::int64_t layer)
   step.rope = placed.rope;
   step.window = placed.window;
   step.softcap = model_.attention_softcap;
+  step.causal = model_.causal;
+  step.position_bias = position_bias(prefix);
   return step;
+}
+
+CrossAttention BlockBuilder::cross_attention(const std::string& prefix) {
+  const auto query_rows = model_.heads * model_.head_dim;
+  const auto kv_rows = model_.kv_heads * model_.head_dim;
+  auto query = linear(module(prefix, names::kCrossQuery), query_rows, model_.hidden, model_.qkv_bias);
+  auto key = linear(module(prefix, names::kCrossKey), kv_rows, model_.memory_width, model_.key_bias);
+  auto value = linear(module(prefix, names::kCrossValue), kv_rows, model_.memory_width, model_.qkv_bias);
+  auto output =
+      linear(module(prefix, names::kCrossOutput), model_.hidden, query_rows, model_.attention_output_bias);
+  CrossAttention step;
+  step.query = std::move(query.weight);
+  step.query_bias = std::move(query.bias);
+  step.key = std::move(key.weight);
+  step.key_bias = std::move(key.bias);
+  step.value = std::move(value.weight);
+  step.value_bias = std::move(value.bias);
+  step.output = std::move(output.weight);
+  step.output_bias = std::move(output.bias);
+  step.heads = model_.heads;
+  step.kv_heads = model_.kv_heads;
+  step.head_dim = model_.head_dim;
+  step.value_dim = model_.head_dim;
+  step.scale = model_.score_scale;
+  return step;
+}
+
+std::optional<PositionBias> BlockBuilder::position_bias(const std::string& prefix) {
+  if (model_.bias_buckets == 0) return std::nullopt;
+  if (shared_bias_) return shared_bias_;
+  const auto tensor = module(prefix, names::kPositionBias) + ".weight";
+  book_.take(tensor, {model_.bias_buckets, model_.heads});
+  const PositionBias bias{matrix_rows(tensor, 0, model_.bias_buckets, model_.heads), model_.bias_distance,
+                          !model_.causal};
+  if (facts_.memory->positions == PositionKind::relative_bias) shared_bias_ = bias;
+  return bias;
 }
 
 Mlp BlockBuilder::mlp(const std::string& prefix) {
@@ -146,7 +166,7 @@ Mlp BlockBuilder::mlp(const std::string& prefix) {
   step.inner = model_.inner;
   step.activation = model_.activation;
   const bool is_fused = has_module(prefix, names::kFusedGateUp);
-  const bool is_gated = is_fused || has_module(prefix, names::kGate);
+  const bool is_gated = model_.gated.value_or(is_fused || has_module(prefix, names::kGate));
   if (is_fused) {
     const std::array parts = {model_.inner, model_.inner};
     auto both = linear(module(prefix, names::kFusedGateUp), parts, model_.hidden, model_.mlp_bias);
@@ -211,26 +231,31 @@ Experts BlockBuilder::experts(const std::string& prefix) {
   return step;
 }
 
+void BlockBuilder::add_branch(Block& block, const std::string& prefix, Step step, const BranchNorms& norms) {
+  const auto norm_of = [&](std::span<const std::string_view> candidates) {
+    return norm(module(prefix, candidates), model_.hidden);
+  };
+  const bool behind_sum = facts_.norm_place == NormPlace::after;
+  const auto in = behind_sum ? Slot::hidden : Slot::a;
+  if (!behind_sum) block.steps.emplace_back(Norm{Slot::hidden, Slot::a, norm_of(norms.before)});
+  std::visit(Overloaded{[](Norm&) {}, [](Add&) {}, [in](auto& branch) { branch.in = in; }}, step);
+  block.steps.push_back(std::move(step));
+  if (!norms.after.empty()) block.steps.emplace_back(Norm{Slot::a, Slot::a, norm_of(norms.after)});
+  block.steps.emplace_back(Add{});
+  if (behind_sum) block.steps.emplace_back(Norm{Slot::hidden, Slot::hidden, norm_of(norms.before)});
+}
+
 Block BlockBuilder::block(std::int64_t layer) {
   const auto prefix = layers_ + std::to_string(layer) + ".";
-  const auto norms = norms_of(facts_.norm_place);
+  const bool around = facts_.norm_place == NormPlace::around;
   Block made;
-  const auto add_norm = [&](std::span<const std::string_view> candidates, Slot in) {
-    if (!candidates.empty())
-      made.steps.emplace_back(Norm{in, Slot::a, norm(module(prefix, candidates), model_.hidden)});
-  };
-  add_norm(norms.before_attention, Slot::hidden);
-  made.steps.emplace_back(attention(prefix, layer));
-  add_norm(norms.after_attention, Slot::a);
-  made.steps.emplace_back(Add{});
-  add_norm(norms.before_mlp, Slot::hidden);
-  if (facts_.has_experts) {
-    made.steps.emplace_back(experts(prefix));
-  } else {
-    made.steps.emplace_back(mlp(prefix));
-  }
-  add_norm(norms.after_mlp, Slot::a);
-  made.steps.emplace_back(Add{});
+  add_branch(made, prefix, attention(prefix, layer),
+             {names::kNormBeforeAttention, around ? Names(names::kNormAfterAttention) : Names()});
+  if (model_.memory_width != 0)
+    add_branch(made, prefix, cross_attention(prefix), {names::kNormBeforeCross, {}});
+  add_branch(made, prefix, facts_.has_experts ? Step(experts(prefix)) : Step(mlp(prefix)),
+             {around ? Names(names::kNormBetween) : Names(names::kNormBeforeMlp),
+              around ? Names(names::kNormAfterMlp) : Names()});
   return made;
 }
 

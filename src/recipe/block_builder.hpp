@@ -38,16 +38,26 @@ class BlockBuilder {
   bool has_module(const std::string& prefix, std::span<const std::string_view> candidates) const;
 
   Attention attention(const std::string& prefix, std::int64_t layer);
+  CrossAttention cross_attention(const std::string& prefix);
+  // The bias of this layer, or of layer 0 for all; nothing where the half has none.
+  std::optional<PositionBias> position_bias(const std::string& prefix);
   std::optional<NormSpec> head_norm(const std::string& prefix, std::span<const std::string_view> candidates,
                                     std::int64_t heads, bool& whole_row);
   Mlp mlp(const std::string& prefix);
   Experts experts(const std::string& prefix);
   Expert stored_expert(const std::string& module);
 
+  // Adds a branch of a block: the step between its norms, and what adds it to the residual.
+  struct BranchNorms {
+    std::span<const std::string_view> before, after;  // empty: none there
+  };
+  void add_branch(Block& block, const std::string& prefix, Step step, const BranchNorms& norms);
+
   TensorBook& book_;
   const Facts& facts_;
   const ModelConfig& model_;
   std::string layers_;
+  std::optional<PositionBias> shared_bias_;  // of layer 0, once it was taken
 };
 
 }  // namespace diffuse

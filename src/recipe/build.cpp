@@ -1,8 +1,6 @@
 #include "recipe/build.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <set>
 #include <string_view>
 
 #include "core/error.hpp"
@@ -11,6 +9,7 @@
 #include "recipe/dictionary.hpp"
 #include "recipe/facts.hpp"
 #include "recipe/known_keys.hpp"
+#include "recipe/memory_recipe.hpp"
 #include "recipe/model_config.hpp"
 #include "recipe/tensor_book.hpp"
 
@@ -30,9 +29,10 @@ bool contains(const std::vector<std::string>& list, std::string_view item) {
   return std::find(list.begin(), list.end(), item) != list.end();
 }
 
-void refuse_obstacles(const Json& config) {
+void refuse_obstacles(const Json& config, bool reads_encoder) {
   std::vector<std::string> reasons;
   for (const auto& [key, value] : config.items()) {
+    if (reads_encoder && key == keys::kReadsEncoder.front()) continue;
     if (auto reason = obstacle(key, value)) reasons.push_back(std::move(*reason));
   }
   if (!reasons.empty()) throw_refused("cannot run yet: " + listed(reasons));
@@ -61,27 +61,6 @@ const Facts& facts_for(const std::string& family, const Json& config, const Reci
   recipe.notes.push_back("model_type " + shown(family) +
                          " is unknown and taken for a plain decoder, as accepted");
   return plain_facts();
-}
-
-// How many layers have tensors under `prefix`; refused where a number is missing in between.
-std::int64_t count_layers(const TensorHeaders& headers, std::string_view prefix) {
-  std::set<std::int64_t> numbers;
-  for (auto at = headers.lower_bound(std::string(prefix)); at != headers.end(); ++at) {
-    const std::string_view name = at->first;
-    if (!name.starts_with(prefix)) break;
-    const auto rest = name.substr(prefix.size());
-    std::int64_t number = 0;
-    const auto parsed = std::from_chars(rest.data(), rest.data() + rest.size(), number);
-    const bool is_layer =
-        parsed.ec == std::errc() && parsed.ptr != rest.data() + rest.size() && *parsed.ptr == '.';
-    if (is_layer && number >= 0) numbers.insert(number);
-  }
-  const auto count = static_cast<std::int64_t>(numbers.size());
-  if (count > 0 && *numbers.rbegin() != count - 1) {
-    throw_refused("the weights have layer " + std::to_string(*numbers.rbegin()) + " and only " +
-                  std::to_string(count) + " layers; the checkpoint is incomplete");
-  }
-  return count;
 }
 
 struct FoundStack {
@@ -133,6 +112,19 @@ void build_ends(TensorBook& book, BlockBuilder& builder, const Facts& facts, con
   }
 }
 
+void build_decoder(ConfigReader& reader, const Facts& facts, TensorBook& book, Recipe& recipe) {
+  recipe.shape = "autoregressive";
+  const auto [stack, depth] = find_stack(book.headers());
+  const auto model = read_model_config(reader, facts, depth);
+  recipe.hidden = model.hidden;
+  recipe.vocab = model.vocab;
+  recipe.max_positions = model.max_positions;
+  recipe.ropes = model.ropes;
+  BlockBuilder builder(book, facts, model, stack.layers);
+  build_ends(book, builder, facts, model, std::string(stack.root), recipe);
+  for (std::int64_t layer = 0; layer < depth; ++layer) recipe.blocks.push_back(builder.block(layer));
+}
+
 void refuse_leftovers(const ConfigReader& reader, const TensorBook& book, const RecipeOptions& options,
                       Recipe& recipe) {
   std::vector<std::string> unknown;
@@ -162,26 +154,22 @@ void refuse_leftovers(const ConfigReader& reader, const TensorBook& book, const 
 
 Recipe build_recipe(const Json& config, const TensorHeaders& headers, const RecipeOptions& options) {
   ConfigReader reader(config);
-  refuse_obstacles(config);
   const auto family = reader.text(keys::kModelType);
+  const auto* const row = family ? facts_of(*family) : nullptr;
+  const bool reads_encoder = row != nullptr && row->memory.has_value();
+  refuse_obstacles(config, reads_encoder);
   if (!family) throw_refused("config.json does not state 'model_type'");
   reader.mark_read("auto_map");
 
   Recipe recipe;
-  recipe.shape = "autoregressive";
   recipe.model_type = *family;
   const auto& facts = facts_for(*family, config, options, recipe);
-  const auto [stack, depth] = find_stack(headers);
-  const auto model = read_model_config(reader, facts, depth);
-
-  recipe.hidden = model.hidden;
-  recipe.vocab = model.vocab;
-  recipe.max_positions = model.max_positions;
-  recipe.ropes = model.ropes;
   TensorBook book(headers);
-  BlockBuilder builder(book, facts, model, stack.layers);
-  build_ends(book, builder, facts, model, std::string(stack.root), recipe);
-  for (std::int64_t layer = 0; layer < depth; ++layer) recipe.blocks.push_back(builder.block(layer));
+  if (reads_encoder) {
+    build_memory_recipe(reader, facts, book, recipe);
+  } else {
+    build_decoder(reader, facts, book, recipe);
+  }
   refuse_leftovers(reader, book, options, recipe);
   return recipe;
 }

@@ -42,6 +42,30 @@ inline constexpr std::array kExperts = {Key("num_local_experts"), Key("num_exper
                                         Key("n_routed_experts")};
 inline constexpr std::array kExpertsPerToken = {Key("num_experts_per_tok")};
 
+// Encoder-decoders name the sizes of their halves one by one; where one name serves both, it stands in both.
+// BART's num_hidden_layers is its encoder's depth.
+inline constexpr std::array kReadsEncoder = {Key("is_encoder_decoder")};
+inline constexpr std::array kEncoderDepth = {Key("encoder_layers"), Key("num_layers"),
+                                             Key("num_hidden_layers")};
+inline constexpr std::array kDecoderDepth = {Key("decoder_layers"), Key("num_decoder_layers")};
+inline constexpr std::array kEncoderHeads = {Key("encoder_attention_heads"), Key("num_heads"),
+                                             Key("num_attention_heads")};
+inline constexpr std::array kDecoderHeads = {Key("decoder_attention_heads"), Key("num_heads")};
+inline constexpr std::array kEncoderInner = {Key("encoder_ffn_dim"), Key("d_ff")};
+inline constexpr std::array kDecoderInner = {Key("decoder_ffn_dim"), Key("d_ff")};
+inline constexpr std::array kKvDim = {Key("d_kv"), Key("head_dim")};
+inline constexpr std::array kDecoderVocab = {Key("decoder_vocab_size")};
+inline constexpr std::array kSourcePositions = {Key("max_source_positions"), Key("max_position_embeddings")};
+inline constexpr std::array kTargetPositions = {Key("max_target_positions"), Key("max_position_embeddings")};
+inline constexpr std::array kFeatures = {Key("num_mel_bins")};
+inline constexpr std::array kScaleEmbedding = {Key("scale_embedding")};
+inline constexpr std::array kFeedForwardProj = {Key("feed_forward_proj")};
+inline constexpr std::array kScaleDecoderOutputs = {Key("scale_decoder_outputs")};
+inline constexpr std::array kPad = {Key("pad_token_id")};
+inline constexpr std::array kDecoderStart = {Key("decoder_start_token_id")};
+inline constexpr std::array kBiasBuckets = {Key("relative_attention_num_buckets")};
+inline constexpr std::array kBiasDistance = {Key("relative_attention_max_distance")};
+
 }  // namespace keys
 
 // Parts of tensors' names. `.weight` and `.bias` are added to what stands here.
@@ -63,37 +87,77 @@ inline constexpr std::array kStacks = {
     Stack{"h.", ""},
 };
 
+// The same for the two halves of an encoder-decoder, and the table of embeddings that both may use.
+struct MemoryStack {
+  Stack decoder;
+  Stack encoder;
+  Name shared;
+};
+inline constexpr std::array kMemoryStacks = {
+    MemoryStack{{"model.decoder.layers.", "model.decoder."},
+                {"model.encoder.layers.", "model.encoder."},
+                "model.shared"},
+    MemoryStack{{"decoder.layers.", "decoder."}, {"encoder.layers.", "encoder."}, "shared"},
+    MemoryStack{{"decoder.block.", "decoder."}, {"encoder.block.", "encoder."}, "shared"},
+};
+
 // Behind the root.
 inline constexpr std::array kEmbedding = {Name("embed_tokens"), Name("wte"), Name("embed_in"),
                                           Name("word_embeddings")};
 inline constexpr std::array kPositions = {Name("wpe"), Name("embed_positions")};
 inline constexpr std::array kFinalNorm = {Name("norm"), Name("ln_f"), Name("final_layer_norm"),
-                                          Name("final_layernorm")};
+                                          Name("final_layernorm"), Name("layer_norm")};
+inline constexpr std::array kEmbeddingNorm = {Name("layernorm_embedding")};
+inline constexpr std::array kConvolutions = {Name("conv1"), Name("conv2")};
 // From the start of the name.
-inline constexpr std::array kHead = {Name("lm_head"), Name("embed_out")};
+inline constexpr std::array kHead = {Name("lm_head"), Name("embed_out"), Name("proj_out")};
+inline constexpr Name kLogitsBias = "final_logits_bias";
 
 // Behind a layer's number and a dot.
 inline constexpr std::array kQuery = {Name("self_attn.q_proj"), Name("attn.q_proj"), Name("attention.wq"),
-                                      Name("attention.q_proj")};
+                                      Name("attention.q_proj"), Name("layer.0.SelfAttention.q")};
 inline constexpr std::array kKey = {Name("self_attn.k_proj"), Name("attn.k_proj"), Name("attention.wk"),
-                                    Name("attention.k_proj")};
+                                    Name("attention.k_proj"), Name("layer.0.SelfAttention.k")};
 inline constexpr std::array kValue = {Name("self_attn.v_proj"), Name("attn.v_proj"), Name("attention.wv"),
-                                      Name("attention.v_proj")};
+                                      Name("attention.v_proj"), Name("layer.0.SelfAttention.v")};
 inline constexpr std::array kAttentionOutput = {
-    Name("self_attn.o_proj"), Name("self_attn.out_proj"), Name("self_attn.dense"), Name("attn.c_proj"),
-    Name("attn.out_proj"),    Name("attention.wo"),       Name("attention.dense"), Name("attention.o_proj")};
+    Name("self_attn.o_proj"), Name("self_attn.out_proj"), Name("self_attn.dense"),
+    Name("attn.c_proj"),      Name("attn.out_proj"),      Name("attention.wo"),
+    Name("attention.dense"),  Name("attention.o_proj"),   Name("layer.0.SelfAttention.o")};
+inline constexpr std::array kPositionBias = {Name("layer.0.SelfAttention.relative_attention_bias")};
+inline constexpr std::array kCrossQuery = {Name("encoder_attn.q_proj"), Name("layer.1.EncDecAttention.q")};
+inline constexpr std::array kCrossKey = {Name("encoder_attn.k_proj"), Name("layer.1.EncDecAttention.k")};
+inline constexpr std::array kCrossValue = {Name("encoder_attn.v_proj"), Name("layer.1.EncDecAttention.v")};
+inline constexpr std::array kCrossOutput = {Name("encoder_attn.out_proj"), Name("layer.1.EncDecAttention.o")};
 // All query rows, then all key rows, then all value rows.
 inline constexpr std::array kFusedQueryKeyValue = {Name("attn.c_attn"), Name("self_attn.qkv_proj")};
 inline constexpr std::array kQueryNorm = {Name("self_attn.q_norm"), Name("self_attn.q_layernorm")};
 inline constexpr std::array kKeyNorm = {Name("self_attn.k_norm"), Name("self_attn.k_layernorm")};
 
-inline constexpr std::array kGate = {Name("mlp.gate_proj"), Name("mlp.w1"), Name("feed_forward.w1")};
-inline constexpr std::array kGatedUp = {Name("mlp.up_proj"), Name("mlp.w3"), Name("feed_forward.w3")};
-inline constexpr std::array kUngatedUp = {Name("mlp.c_fc"), Name("mlp.up_proj"), Name("mlp.fc1"), Name("fc1"),
-                                          Name("mlp.dense_h_to_4h")};
-inline constexpr std::array kGatedDown = {Name("mlp.down_proj"), Name("mlp.w2"), Name("feed_forward.w2")};
-inline constexpr std::array kUngatedDown = {Name("mlp.c_proj"), Name("mlp.down_proj"), Name("mlp.fc2"),
-                                            Name("fc2"), Name("mlp.dense_4h_to_h")};
+// T5 numbers a block's branches: its MLP is the second in the encoder and the third in the decoder.
+inline constexpr std::array kGate = {Name("mlp.gate_proj"), Name("mlp.w1"), Name("feed_forward.w1"),
+                                     Name("layer.2.DenseReluDense.wi_0"),
+                                     Name("layer.1.DenseReluDense.wi_0")};
+inline constexpr std::array kGatedUp = {Name("mlp.up_proj"), Name("mlp.w3"), Name("feed_forward.w3"),
+                                        Name("layer.2.DenseReluDense.wi_1"),
+                                        Name("layer.1.DenseReluDense.wi_1")};
+inline constexpr std::array kUngatedUp = {Name("mlp.c_fc"),
+                                          Name("mlp.up_proj"),
+                                          Name("mlp.fc1"),
+                                          Name("fc1"),
+                                          Name("mlp.dense_h_to_4h"),
+                                          Name("layer.2.DenseReluDense.wi"),
+                                          Name("layer.1.DenseReluDense.wi")};
+inline constexpr std::array kGatedDown = {Name("mlp.down_proj"), Name("mlp.w2"), Name("feed_forward.w2"),
+                                          Name("layer.2.DenseReluDense.wo"),
+                                          Name("layer.1.DenseReluDense.wo")};
+inline constexpr std::array kUngatedDown = {Name("mlp.c_proj"),
+                                            Name("mlp.down_proj"),
+                                            Name("mlp.fc2"),
+                                            Name("fc2"),
+                                            Name("mlp.dense_4h_to_h"),
+                                            Name("layer.2.DenseReluDense.wo"),
+                                            Name("layer.1.DenseReluDense.wo")};
 // All gate rows, then all up rows.
 inline constexpr std::array kFusedGateUp = {Name("mlp.gate_up_proj")};
 
@@ -109,9 +173,12 @@ inline constexpr Name kFusedExpertsDown = "experts.down_proj";
 // Norms of a block whose branches are normed before they run, after they ran, or both. The same name can mean
 // two places: what Llama calls post_attention_layernorm stands before its MLP.
 inline constexpr std::array kNormBeforeAttention = {Name("input_layernorm"), Name("ln_1"),
-                                                    Name("self_attn_layer_norm"), Name("attention_norm")};
+                                                    Name("self_attn_layer_norm"), Name("attention_norm"),
+                                                    Name("layer.0.layer_norm")};
+inline constexpr std::array kNormBeforeCross = {Name("encoder_attn_layer_norm"), Name("layer.1.layer_norm")};
 inline constexpr std::array kNormBeforeMlp = {Name("post_attention_layernorm"), Name("ln_2"),
-                                              Name("final_layer_norm"), Name("ffn_norm")};
+                                              Name("final_layer_norm"),         Name("ffn_norm"),
+                                              Name("layer.2.layer_norm"),       Name("layer.1.layer_norm")};
 inline constexpr std::array kNormAfterAttention = {Name("post_attention_layernorm")};
 inline constexpr std::array kNormBetween = {Name("pre_feedforward_layernorm")};
 inline constexpr std::array kNormAfterMlp = {Name("post_feedforward_layernorm")};

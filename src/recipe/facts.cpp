@@ -13,6 +13,80 @@ constexpr PresenceRule kAlways = {.presence = Presence::always};
 constexpr PresenceRule kAttentionBias = {.presence = Presence::keyed, .key = "attention_bias"};
 constexpr PresenceRule kMlpBias = {.presence = Presence::keyed, .key = "mlp_bias"};
 
+constexpr MemoryFacts kT5 = {
+    .positions = PositionKind::relative_bias,
+    .final_norm = true,
+    .key_bias = Presence::absent,
+    .scores_unscaled = true,
+    .feed_forward_proj = true,
+    .scales_logits = true,
+};
+constexpr MemoryFacts kBart = {
+    .positions = PositionKind::learned,
+    .position_offset = 2,
+    .embedding_norm = true,
+    .logits_bias = Presence::stored,
+};
+constexpr MemoryFacts kBlenderbot = {
+    .positions = PositionKind::learned,
+    .final_norm = true,
+    .logits_bias = Presence::stored,
+};
+constexpr MemoryFacts kMarian = {
+    .positions = PositionKind::sinusoids,
+    .logits_bias = Presence::stored,
+};
+constexpr MemoryFacts kM2m = {
+    .positions = PositionKind::sinusoids_single,
+    .position_offset = 2,
+    .final_norm = true,
+};
+constexpr MemoryFacts kWhisper = {
+    .positions = PositionKind::learned,
+    .final_norm = true,
+    .reads_frames = true,
+    .key_bias = Presence::absent,
+};
+
+constexpr MemoryFacts unscaled_logits(MemoryFacts facts) {
+  facts.scales_logits = false;
+  return facts;
+}
+constexpr MemoryFacts each_layer(MemoryFacts facts) {
+  facts.positions = PositionKind::relative_bias_each;
+  return facts;
+}
+constexpr MemoryFacts with_final_norm(MemoryFacts facts) {
+  facts.final_norm = true;
+  return facts;
+}
+
+// BART and its kin: layer norms, biases everywhere, a plain MLP.
+constexpr Facts bart_like(std::string_view model_type, std::int64_t max_positions, NormPlace norm_place,
+                          const MemoryFacts& memory, std::string_view activation = "gelu") {
+  Facts facts;
+  facts.model_type = model_type;
+  facts.max_positions = max_positions;
+  facts.activation = activation;
+  facts.norm_eps = 1e-5;
+  facts.tied = true;
+  facts.norm = NormKind::layer;
+  facts.norm_bias = Presence::always;
+  facts.norm_place = norm_place;
+  facts.rotary = false;
+  facts.qkv_bias = kAlways;
+  facts.attention_output_bias = kAlways;
+  facts.mlp_bias = kAlways;
+  facts.memory = memory;
+  return facts;
+}
+
+// What scale_embedding says where it is absent.
+constexpr Facts scaled_embeddings(Facts facts) {
+  facts.embedding_times_sqrt_hidden = true;
+  return facts;
+}
+
 // Read from transformers 5.24, models/<model_type>/configuration_… and modeling_….py.
 constexpr std::array kFacts = {
     Facts{
@@ -103,6 +177,39 @@ constexpr std::array kFacts = {
         .mlp_bias = kAlways,
         .reads_scale_attention = true,
     },
+    // Encoder-decoders. T5's norms are RMS norms; its products have no biases.
+    Facts{
+        .model_type = "t5",
+        .activation = "relu",
+        .tied = true,
+        .norm = NormKind::rms,
+        .rotary = false,
+        .memory = kT5,
+    },
+    Facts{
+        .model_type = "mt5",
+        .activation = "relu",
+        .tied = true,
+        .norm = NormKind::rms,
+        .rotary = false,
+        .memory = unscaled_logits(kT5),
+    },
+    Facts{
+        .model_type = "umt5",
+        .activation = "gelu_new",
+        .tied = true,
+        .norm = NormKind::rms,
+        .rotary = false,
+        .memory = each_layer(kT5),
+    },
+    bart_like("bart", 1024, NormPlace::after, kBart),
+    scaled_embeddings(bart_like("plbart", 1024, NormPlace::after, kBart)),
+    bart_like("mbart", 1024, NormPlace::before, with_final_norm(kBart)),
+    bart_like("blenderbot", 128, NormPlace::before, kBlenderbot),
+    bart_like("marian", 1024, NormPlace::after, kMarian),
+    bart_like("pegasus", 1024, NormPlace::before, with_final_norm(kMarian)),
+    scaled_embeddings(bart_like("m2m_100", 1024, NormPlace::before, kM2m, "relu")),
+    bart_like("whisper", 448, NormPlace::before, kWhisper),
 };
 
 constexpr PresenceRule kStored = {.presence = Presence::stored};

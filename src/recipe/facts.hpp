@@ -30,14 +30,40 @@ struct NumberRule {
   double where_key_is_absent = 0;  // 0: none
 };
 
-// Where a block's norms stand: before each branch, or also behind it, on what is added to the residual.
-enum class NormPlace : std::uint8_t { before, around };
+// Where a block's norms stand: before each branch, also behind it on what is added to the residual, or behind
+// that addition (on the residual itself).
+enum class NormPlace : std::uint8_t { before, around, after };
 
 enum class WindowRule : std::uint8_t {
   none,
   every_layer,
   even_layers,             // 0, 2, 4, …
   from_max_window_layers,  // layers from max_window_layers on, and only with use_sliding_window
+};
+
+// How a half of an encoder-decoder model knows positions.
+enum class PositionKind : std::uint8_t {
+  learned,            // a table, read from position_offset on
+  sinusoids,          // computed in f64 with frequencies 10000^(-2i / hidden); a stored table goes first
+  sinusoids_single,   // computed in f32 with frequencies 10000^(-i / (hidden / 2 - 1))
+  relative_bias,      // layer 0's bias serves all layers of its half
+  relative_bias_each  // each layer has its own
+};
+
+// What is stated of families whose decoder reads an encoder at every layer, beside Facts.
+struct MemoryFacts {
+  PositionKind positions = PositionKind::learned;
+  std::int64_t position_offset = 0;      // row of position 0 in the decoder's and a token encoder's table
+  bool embedding_norm = false;           // a norm behind the embeddings of both halves
+  bool final_norm = false;               // a norm behind the last block of both halves
+  bool reads_frames = false;             // the encoder starts with two convolutions over frames of features
+  Presence key_bias = Presence::always;  // of all attention; Facts::qkv_bias says it of queries and values
+  bool scores_unscaled = false;
+  Presence logits_bias = Presence::absent;  // final_logits_bias
+  bool feed_forward_proj = false;           // that key names the activation, "gated-" in front for a gate
+  // Logits are scaled by hidden^-1/2 unless scale_decoder_outputs, or where that is absent
+  // tie_word_embeddings, is false; such a class ties its ends whatever the key says.
+  bool scales_logits = false;
 };
 
 struct Facts {
@@ -80,6 +106,8 @@ struct Facts {
 
   bool has_experts = false;         // in place of every layer's MLP
   bool renormalize_experts = true;  // the chosen experts' weights are divided by their sum
+
+  std::optional<MemoryFacts> memory = {};  // there: its stack reads an encoder
 };
 
 // Null for a family without a row.

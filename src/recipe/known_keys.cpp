@@ -27,6 +27,30 @@ constexpr std::array kTraining = {
     Key("router_jitter_noise"),
     Key("summary_first_dropout"),
     Key("gradient_checkpointing"),
+    Key("dropout_rate"),
+    Key("decoder_layerdrop"),
+    Key("encoder_layerdrop"),
+    Key("init_std"),
+    Key("initializer_factor"),
+    Key("classif_dropout"),
+    Key("apply_spec_augment"),
+    Key("mask_time_prob"),
+    Key("mask_time_length"),
+    Key("mask_time_min_masks"),
+    Key("mask_feature_prob"),
+    Key("mask_feature_length"),
+    Key("mask_feature_min_masks"),
+};
+// What other programs' configs said of BART and its kin; no class of transformers reads it.
+constexpr std::array kConverted = {
+    Key("normalize_before"),
+    Key("normalize_embedding"),
+    Key("add_final_layer_norm"),
+    Key("add_bias_logits"),
+    Key("static_position_embeddings"),
+    Key("extra_pos_embeddings"),
+    Key("save_step"),
+    Key("force_bos_token_to_be_generated"),
 };
 // What a call returns or keeps beside the logits.
 constexpr std::array kOutput = {
@@ -43,8 +67,15 @@ constexpr std::array kOutput = {
 };
 // Heads of other classes of the family: classification, summaries.
 constexpr std::array kOtherHeads = {
-    Key("id2label"),     Key("label2id"),         Key("num_labels"),         Key("problem_type"),
-    Key("summary_type"), Key("summary_use_proj"), Key("summary_activation"), Key("summary_proj_to_labels"),
+    Key("id2label"),
+    Key("label2id"),
+    Key("num_labels"),
+    Key("problem_type"),
+    Key("summary_type"),
+    Key("summary_use_proj"),
+    Key("summary_activation"),
+    Key("summary_proj_to_labels"),
+    Key("classifier_proj_size"),
 };
 constexpr std::array kIdentity = {
     Key("architectures"),
@@ -65,9 +96,9 @@ constexpr std::array kIdentity = {
     Key("transformers.js_config"),
 };
 constexpr std::array kTokens = {
-    Key("bos_token_id"),  Key("eos_token_id"),    Key("pad_token_id"),
-    Key("sep_token_id"),  Key("unk_token_id"),    Key("cls_token_id"),
-    Key("mask_token_id"), Key("tokenizer_class"), Key("prefix"),
+    Key("bos_token_id"), Key("eos_token_id"),           Key("pad_token_id"),  Key("sep_token_id"),
+    Key("unk_token_id"), Key("cls_token_id"),           Key("mask_token_id"), Key("tokenizer_class"),
+    Key("prefix"),       Key("decoder_start_token_id"),
 };
 // Defaults of generate() that old files keep here: a job states its own.
 constexpr std::array kGeneration = {
@@ -95,6 +126,8 @@ constexpr std::array kGeneration = {
     Key("suppress_tokens"),
     Key("begin_suppress_tokens"),
     Key("task_specific_params"),
+    Key("forced_decoder_ids"),
+    Key("median_filter_width"),  // of word timestamps
 };
 // How somebody's program is to compute or place it, not what.
 constexpr std::array kPlacement = {
@@ -146,7 +179,7 @@ constexpr std::array kObstacles = {
 bool is_harmless(std::string_view key, const Json& value) {
   if (contains(kTraining, key) || contains(kOutput, key) || contains(kOtherHeads, key) ||
       contains(kIdentity, key) || contains(kTokens, key) || contains(kGeneration, key) ||
-      contains(kPlacement, key))
+      contains(kPlacement, key) || contains(kConverted, key))
     return true;
   return std::any_of(kHarmlessValues.begin(), kHarmlessValues.end(), [&](const auto& known) {
     return known.key == key && value.is_number() && value.get<double>() == known.value;

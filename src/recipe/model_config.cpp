@@ -39,12 +39,6 @@ constexpr std::array kActivations = {
     NamedActivation{"relu2", Activation::relu_squared},
 };
 
-std::int64_t required(ConfigReader& config, Names names) {
-  const auto value = config.integer(names, 1, kMostSize);
-  if (!value) throw_bad_data("config.json does not state '" + std::string(names.front()) + "'");
-  return *value;
-}
-
 // A class default stands where the key is absent; a key that is null means none.
 std::int64_t size_or(ConfigReader& config, Names names, std::int64_t where_absent, std::int64_t where_none) {
   if (!config.states(names) && where_absent != 0) return where_absent;
@@ -65,12 +59,7 @@ Presence resolved(ConfigReader& config, const PresenceRule& rule) {
 }
 
 Activation activation_of(ConfigReader& config, const Facts& facts) {
-  const auto name = config.text(keys::kActivation).value_or(std::string(facts.activation));
-  const auto* const known = std::find_if(kActivations.begin(), kActivations.end(),
-                                         [&](const auto& activation) { return activation.name == name; });
-  if (known == kActivations.end())
-    throw_refused("cannot run yet: activation " + shown(name) + " is not one that this build has");
-  return known->activation;
+  return activation_named(config.text(keys::kActivation).value_or(std::string(facts.activation)));
 }
 
 std::int64_t head_dim_of(ConfigReader& config, const Facts& facts, const ModelConfig& model) {
@@ -165,17 +154,31 @@ void read_layers(ConfigReader& config, const Facts& facts, std::int64_t depth, M
 
 }  // namespace
 
+std::int64_t required_size(ConfigReader& config, Names names) {
+  const auto value = config.integer(names, 1, kMostSize);
+  if (!value) throw_bad_data("config.json does not state '" + std::string(names.front()) + "'");
+  return *value;
+}
+
+Activation activation_named(const std::string& name) {
+  const auto* const known = std::find_if(kActivations.begin(), kActivations.end(),
+                                         [&](const auto& activation) { return activation.name == name; });
+  if (known == kActivations.end())
+    throw_refused("cannot run yet: activation " + shown(name) + " is not one that this build has");
+  return known->activation;
+}
+
 ModelConfig read_model_config(ConfigReader& config, const Facts& facts, std::int64_t layers_in_weights) {
-  const auto depth = required(config, keys::kDepth);
+  const auto depth = required_size(config, keys::kDepth);
   if (depth != layers_in_weights) {
     throw_refused("config.json states " + std::to_string(depth) + " layers and the weights have " +
                   std::to_string(layers_in_weights) +
                   "; the two are not of one checkpoint, or it has more than a stack");
   }
   ModelConfig model;
-  model.hidden = required(config, keys::kHidden);
-  model.vocab = required(config, keys::kVocab);
-  model.heads = required(config, keys::kHeads);
+  model.hidden = required_size(config, keys::kHidden);
+  model.vocab = required_size(config, keys::kVocab);
+  model.heads = required_size(config, keys::kHeads);
   model.kv_heads = size_or(config, keys::kKvHeads, facts.kv_heads, model.heads);
   if (model.heads % model.kv_heads != 0) {
     throw_bad_data("config.json: " + std::to_string(model.heads) + " attention heads are no multiple of " +
@@ -185,11 +188,11 @@ ModelConfig read_model_config(ConfigReader& config, const Facts& facts, std::int
   if (facts.inner_factor != 0) {
     model.inner = size_or(config, keys::kInner, 0, model.hidden * facts.inner_factor);
   } else {
-    model.inner = required(config, keys::kInner);
+    model.inner = required_size(config, keys::kInner);
   }
   if (facts.has_experts) {
-    model.experts = required(config, keys::kExperts);
-    model.experts_per_token = required(config, keys::kExpertsPerToken);
+    model.experts = required_size(config, keys::kExperts);
+    model.experts_per_token = required_size(config, keys::kExpertsPerToken);
     if (model.experts_per_token > model.experts) {
       throw_bad_data("config.json: " + std::to_string(model.experts_per_token) + " experts a token out of " +
                      std::to_string(model.experts));
@@ -209,6 +212,7 @@ ModelConfig read_model_config(ConfigReader& config, const Facts& facts, std::int
   model.attention_softcap = number_of(config, keys::kAttentionSoftcap, facts.attention_softcap, 1e-6);
   model.logits_softcap = number_of(config, keys::kLogitsSoftcap, facts.logits_softcap, 1e-6);
   model.qkv_bias = resolved(config, facts.qkv_bias);
+  model.key_bias = model.qkv_bias;
   model.attention_output_bias = resolved(config, facts.attention_output_bias);
   model.mlp_bias = resolved(config, facts.mlp_bias);
   read_layers(config, facts, depth, model);

@@ -40,9 +40,22 @@ struct ModelConfig {
   Presence mlp_bias = Presence::absent;
   std::vector<RopeSpec> ropes;
   std::vector<LayerConfig> layers;
+
+  // Of the halves of an encoder-decoder.
+  bool causal = true;
+  Presence key_bias = Presence::absent;
+  std::int64_t memory_width = 0;  // of the memory that each block looks at; 0: it looks at none
+  std::int64_t bias_buckets = 0;  // of the relative position bias; 0: none
+  std::int64_t bias_distance = 0;
+  std::optional<bool> gated;  // the MLP, where the config says it; absent: as the tensors' names say
 };
 
 // `layers_in_weights`: how many layers the headers have; a config that says another number is refused.
 ModelConfig read_model_config(ConfigReader& config, const Facts& facts, std::int64_t layers_in_weights);
+
+// transformers' name of an activation. Throws refused where no kernel has it.
+Activation activation_named(const std::string& name);
+// Of a value that must be there and be at least 1.
+std::int64_t required_size(ConfigReader& config, Names names);
 
 }  // namespace diffuse

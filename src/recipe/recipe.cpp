@@ -30,6 +30,17 @@ class Names {
     add(step.key_norm);
     add(step.output);
     add(step.output_bias);
+    if (step.position_bias) add(step.position_bias->table);
+  }
+  void operator()(const CrossAttention& step) {
+    add(step.query);
+    add(step.query_bias);
+    add(step.key);
+    add(step.key_bias);
+    add(step.value);
+    add(step.value_bias);
+    add(step.output);
+    add(step.output_bias);
   }
   void operator()(const Mlp& step) {
     add(step.gate);
@@ -48,6 +59,19 @@ class Names {
     }
   }
   void operator()(const Add&) {}
+
+  void operator()(const Front& front) {
+    add(front.embedding);
+    add(front.positions);
+    add(front.norm);
+  }
+  void operator()(const FramesFront& front) {
+    for (const auto& convolution : front.convolutions) {
+      add(convolution.weight);
+      add(convolution.bias);
+    }
+    add(front.positions);
+  }
 
   std::vector<std::string> list() && { return std::move(list_); }
 
@@ -68,9 +92,17 @@ std::vector<std::string> tensors_of(const Block& block) {
 
 std::vector<std::string> tensors_of(const Front& front) {
   Names names;
-  names.add(front.embedding);
-  names.add(front.positions);
-  names.add(front.norm);
+  names(front);
+  return std::move(names).list();
+}
+
+std::vector<std::string> tensors_of(const Encoder& encoder) {
+  Names names;
+  std::visit(names, encoder.front);
+  for (const auto& block : encoder.blocks) {
+    for (const auto& step : block.steps) std::visit(names, step);
+  }
+  names.add(encoder.norm);
   return std::move(names).list();
 }
 

@@ -8,6 +8,10 @@
 //     Norm(hidden -> a)  Attention(a -> a)  Add(a -> hidden)  Norm(hidden -> a)  Mlp(a -> a)  Add(a ->
 //     hidden)
 // and one with parallel branches writes its second branch to `b`.
+//
+// A stack may read a second one's output at every layer: Recipe::encoder is that second stack, and what its
+// last norm leaves is the memory [memory rows, encoder hidden] that CrossAttention steps look at. It runs
+// once a request and is never cut.
 
 #include <cstdint>
 #include <map>
@@ -67,6 +71,15 @@ struct RopeSpec {
   bool operator==(const RopeSpec&) const = default;
 };
 
+// A number that a head adds to each score, by how far the key stands from the query, counted in buckets: the
+// near ones one position each, those further away in steps that grow with the logarithm of the distance up to
+// max_distance, beyond which there is one bucket (T5, arXiv 1910.10683).
+struct PositionBias {
+  MatrixRef table;  // [buckets, heads]
+  std::int64_t max_distance = 0;
+  bool both_sides = false;  // half of the buckets is for keys behind the query; else those are never reached
+};
+
 struct Norm {
   Slot in = Slot::hidden;
   Slot out = Slot::a;
@@ -88,6 +101,21 @@ struct Attention {
   std::optional<std::int32_t> rope;  // index into Recipe::ropes; absent: no rotation
   std::int64_t window = 0;           // 0: full
   float softcap = 0;
+  bool causal = true;  // else each row reaches all rows of its sequence, which must come in one step
+  std::optional<PositionBias> position_bias;
+};
+
+// Queries of the rows against keys and values of the memory, all of it for every row.
+struct CrossAttention {
+  Slot in = Slot::a;
+  Slot out = Slot::a;
+  MatrixRef query, key, value, output;  // key and value: [.., encoder hidden]
+  std::optional<VectorRef> query_bias, key_bias, value_bias, output_bias;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t value_dim = 0;
+  float scale = 1;
 };
 
 struct Mlp {
@@ -124,10 +152,17 @@ struct Add {  // to += scale * from
   float scale = 1;
 };
 
-using Step = std::variant<Norm, Attention, Mlp, Experts, Add>;
+using Step = std::variant<Norm, Attention, CrossAttention, Mlp, Experts, Add>;
 
 struct Block {
   std::vector<Step> steps;
+};
+
+// A table of positions that is computed: row p holds the sines of p * frequencies[i], then their cosines.
+struct Sinusoids {
+  std::int64_t count = 0;
+  std::vector<double> frequencies;  // [hidden / 2]
+  bool single = false;              // angles are rounded to f32, as where torch computes them
 };
 
 // Token ids -> hidden.
@@ -135,6 +170,7 @@ struct Front {
   MatrixRef embedding;  // [vocab, hidden]
   float scale = 1;
   std::optional<MatrixRef> positions;  // learned table [count, hidden]
+  std::optional<Sinusoids> sinusoids;  // in its place
   std::int64_t position_offset = 0;    // row of position 0 in it
   std::optional<NormSpec> norm;
 };
@@ -149,13 +185,50 @@ struct Back {
   float softcap = 0;
 };
 
+// One-dimensional convolution over frames, then an activation.
+struct Convolution {
+  MatrixRef weight;  // [outputs, inputs * width]: the taps of one input channel lie together
+  std::optional<VectorRef> bias;
+  std::int64_t inputs = 0;
+  std::int64_t outputs = 0;
+  std::int64_t width = 1;
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;  // zeros on both sides
+  Activation activation = Activation::none;
+
+  // Frames that come of `frames`; 0 where not one window fits.
+  std::int64_t frames_out(std::int64_t frames) const {
+    const auto room = frames + 2 * padding - width;
+    return room < 0 ? 0 : room / stride + 1;
+  }
+};
+
+// Frames of features (log-mel) -> hidden.
+struct FramesFront {
+  std::int64_t features = 0;  // of a frame
+  std::int64_t frames = 0;    // that an input has, exactly
+  std::vector<Convolution> convolutions;
+  MatrixRef positions;  // [rows of memory, hidden]
+};
+
+// The stack whose output the answering stack reads.
+struct Encoder {
+  std::int64_t hidden = 0;
+  std::int64_t max_positions = 0;  // most rows of memory; of tokens, and of frames after the convolutions
+  std::int64_t vocab = 0;          // 0: it reads frames
+  std::variant<Front, FramesFront> front;
+  std::vector<Block> blocks;
+  std::optional<NormSpec> norm;
+};
+
 struct Recipe {
-  std::string shape;       // "autoregressive"
+  std::string shape;       // "autoregressive" or "encoder memory"
   std::string model_type;  // config.json's, for reports only
   std::int64_t hidden = 0;
   std::int64_t vocab = 0;
   std::int64_t max_positions = 0;  // longest context: prompt and answer together
   std::vector<RopeSpec> ropes;
+  std::optional<Encoder> encoder;
   Front front;
   std::vector<Block> blocks;
   Back back;
@@ -169,5 +242,6 @@ struct Recipe {
 std::vector<std::string> tensors_of(const Block& block);
 std::vector<std::string> tensors_of(const Front& front);
 std::vector<std::string> tensors_of(const Back& back);
+std::vector<std::string> tensors_of(const Encoder& encoder);
 
 }  // namespace diffuse

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "checkpoint/shown.hpp"
 #include "core/error.hpp"
@@ -66,6 +67,26 @@ std::vector<std::string> TensorBook::leftovers() const {
     if (!taken_.contains(name) && !is_derived(name, header)) names.push_back(name);
   }
   return names;
+}
+
+std::int64_t count_layers(const TensorHeaders& headers, std::string_view prefix) {
+  std::set<std::int64_t> numbers;
+  for (auto at = headers.lower_bound(std::string(prefix)); at != headers.end(); ++at) {
+    const std::string_view name = at->first;
+    if (!name.starts_with(prefix)) break;
+    const auto rest = name.substr(prefix.size());
+    std::int64_t number = 0;
+    const auto parsed = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+    const bool is_layer =
+        parsed.ec == std::errc() && parsed.ptr != rest.data() + rest.size() && *parsed.ptr == '.';
+    if (is_layer && number >= 0) numbers.insert(number);
+  }
+  const auto count = static_cast<std::int64_t>(numbers.size());
+  if (count > 0 && *numbers.rbegin() != count - 1) {
+    throw_refused("the weights have layer " + std::to_string(*numbers.rbegin()) + " and only " +
+                  std::to_string(count) + " layers; the checkpoint is incomplete");
+  }
+  return count;
 }
 
 MatrixRef matrix_rows(const std::string& tensor, std::int64_t first, std::int64_t rows, std::int64_t cols) {

@@ -30,6 +30,10 @@ class TensorBook {
   std::set<std::string> taken_;
 };
 
+// How many layers have tensors under `prefix` ("model.layers."); throws refused where a number is missing in
+// between.
+std::int64_t count_layers(const TensorHeaders& headers, std::string_view prefix);
+
 // Rows [first, first + rows) of a stored [total_rows, cols] matrix.
 MatrixRef matrix_rows(const std::string& tensor, std::int64_t first, std::int64_t rows, std::int64_t cols);
 // Columns [first, first + rows) of a stored [cols, total_rows] matrix, as rows.

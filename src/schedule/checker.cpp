@@ -22,9 +22,39 @@ ScheduleChecker::ScheduleChecker(const ScheduleConfig& config, std::span<const S
       owner_(static_cast<std::size_t>(slots), -1) {}
 
 void ScheduleChecker::on_action(const Action& action) {
+  if (const auto* encode = std::get_if<Encode>(&action)) on_encode(*encode);
   if (const auto* admit = std::get_if<Admit>(&action)) on_admit(*admit);
   if (const auto* run = std::get_if<Run>(&action)) on_run(run->step);
   if (const auto* release = std::get_if<Release>(&action)) on_release(*release);
+}
+
+void ScheduleChecker::on_encode(const Encode& encode) {
+  expect(encoding_.empty(), "a batch is encoded while another is");
+  expect(
+      !encode.sequences.empty() && encode.sequences.size() <= static_cast<std::size_t>(config_.encode_inputs),
+      "a batch to encode is empty, or has too many inputs");
+  std::int64_t rows = 0;
+  for (const auto index : encode.sequences) {
+    expect(index < sequences_.size(), "an unknown sequence is encoded");
+    if (index >= sequences_.size()) return;
+    auto& sequence = sequences_[index];
+    expect(!sequence.encoding && !sequence.encoded, name(index) + " is encoded twice");
+    expect(sequence.slot < 0 && !sequence.released, name(index) + " is encoded after its admission");
+    expect(needs_[index].memory_rows > 0, name(index) + " reads no encoder and is encoded");
+    sequence.encoding = true;
+    rows += needs_[index].memory_rows;
+  }
+  expect(rows <= config_.encode_rows || encode.sequences.size() == 1, "a batch to encode has too many rows");
+  encoding_ = encode.sequences;
+}
+
+void ScheduleChecker::on_encoded() {
+  expect(!encoding_.empty(), "memories come of a batch that nobody encodes");
+  for (const auto index : encoding_) {
+    sequences_[index].encoded = true;
+    memories_.push_back(index);
+  }
+  encoding_.clear();
 }
 
 void ScheduleChecker::on_admit(const Admit& admit) {
@@ -35,6 +65,12 @@ void ScheduleChecker::on_admit(const Admit& admit) {
   if (!known_slot) return;
   auto& sequence = sequences_[admit.sequence];
   expect(sequence.slot < 0 && !sequence.released, name(admit.sequence) + " is admitted twice");
+  if (needs_[admit.sequence].memory_rows > 0) {
+    // Stages take the oldest memory that they hold.
+    const bool next = sequence.encoded && !memories_.empty() && memories_.front() == admit.sequence;
+    expect(next, name(admit.sequence) + " is admitted before its memory is there, or out of turn");
+    if (next) memories_.pop_front();
+  }
   auto& owner = owner_[static_cast<std::size_t>(admit.slot)];
   expect(owner < 0, name(admit.sequence) + " is admitted to a slot in use");
   owner = static_cast<std::int64_t>(admit.sequence);
@@ -131,6 +167,7 @@ void ScheduleChecker::on_release(const Release& release) {
 
 void ScheduleChecker::at_end(std::span<const std::size_t> unfit) {
   expect(steps_.empty(), "steps are in flight at the end");
+  expect(encoding_.empty() && memories_.empty(), "memories are left at the end");
   expect(std::all_of(owner_.begin(), owner_.end(), [](auto owner) { return owner < 0; }),
          "a slot is held at the end");
   expect(pages_ == 0, "pages are held at the end");
@@ -148,7 +185,10 @@ void ScheduleChecker::at_end(std::span<const std::size_t> unfit) {
 
 std::int64_t ScheduleChecker::pages(std::size_t sequence) const {
   const auto tokens = needs_[sequence].prompt_tokens + needs_[sequence].max_new_tokens;
-  return (tokens + config_.page_tokens - 1) / config_.page_tokens;
+  const auto pages_for = [&](std::int64_t rows) {
+    return (rows + config_.page_tokens - 1) / config_.page_tokens;
+  };
+  return pages_for(tokens) + pages_for(needs_[sequence].memory_rows);
 }
 
 void ScheduleChecker::expect(bool holds, const std::string& problem) {

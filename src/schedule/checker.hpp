@@ -19,6 +19,7 @@ class ScheduleChecker {
 
   void on_action(const Action& action);
   void on_result(const StepDone& done);
+  void on_encoded();
   // After the policy says that it is finished; `unfit` are the sequences it reported as such.
   void at_end(std::span<const std::size_t> unfit);
 
@@ -31,6 +32,8 @@ class ScheduleChecker {
     std::int64_t sampled = 0;  // samples that came back
     std::int64_t open_steps = 0;
     std::int32_t slot = -1;
+    bool encoding = false;
+    bool encoded = false;
     bool ended = false;
     bool released = false;
   };
@@ -40,6 +43,7 @@ class ScheduleChecker {
     std::vector<std::size_t> all;
   };
 
+  void on_encode(const Encode& encode);
   void on_admit(const Admit& admit);
   void on_run(const Descriptor& step);
   void on_entry(const Entry& entry, Step& step);
@@ -53,6 +57,8 @@ class ScheduleChecker {
   std::vector<Sequence> sequences_;
   std::vector<std::int64_t> owner_;  // a slot's sequence, -1: free
   std::deque<Step> steps_;
+  std::vector<std::size_t> encoding_;
+  std::deque<std::size_t> memories_;  // made and not taken, in order
   std::int64_t pages_ = 0;
   std::uint64_t last_number_ = 0;
   std::vector<std::string> problems_;

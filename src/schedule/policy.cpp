@@ -61,6 +61,8 @@ AutoregressivePolicy::AutoregressivePolicy(ScheduleConfig config, std::span<cons
       "the rows of a step do not fit a descriptor");
   require(config.max_group >= 1 && config.max_group <= kMaxEntries, "max_group does not fit a descriptor");
   require(config.groups >= 0 && config.max_in_flight >= 0, "a negative number of groups or steps in flight");
+  require(config.encode_rows >= 1 && config.encode_inputs >= 1 && config.encode_inputs <= kMaxEntries,
+          "a batch to encode that can hold nothing, or does not fit a descriptor");
   require(config.page_tokens >= 1 && config.kv_pages >= 0, "a page without tokens, or a negative budget");
 
   std::int64_t pages_of_all = 0;
@@ -70,7 +72,9 @@ AutoregressivePolicy::AutoregressivePolicy(ScheduleConfig config, std::span<cons
     Sequence sequence;
     sequence.prompt = need.prompt_tokens;
     sequence.max_new = need.max_new_tokens;
-    bool fits = need.prompt_tokens >= 1 && need.max_new_tokens >= 0;
+    sequence.memory = need.memory_rows;
+    bool fits = need.prompt_tokens >= 1 && need.max_new_tokens >= 0 && need.memory_rows >= 0 &&
+                need.memory_rows <= std::numeric_limits<std::int32_t>::max();
     if (fits) {
       // Written without a sum or product that a request could make overflow.
       fits = need.prompt_tokens / config.page_tokens <= config.kv_pages &&
@@ -80,7 +84,8 @@ AutoregressivePolicy::AutoregressivePolicy(ScheduleConfig config, std::span<cons
       const std::int64_t remainder =
           need.prompt_tokens % config.page_tokens + need.max_new_tokens % config.page_tokens;
       sequence.pages = need.prompt_tokens / config.page_tokens + need.max_new_tokens / config.page_tokens +
-                       ceil_div(remainder, config.page_tokens);
+                       ceil_div(remainder, config.page_tokens) +
+                       ceil_div(need.memory_rows, config.page_tokens);
       fits = sequence.pages <= config.kv_pages;
     }
     if (fits) {
@@ -127,10 +132,13 @@ std::vector<Action> AutoregressivePolicy::next() {
   }
   to_release_.clear();
 
-  if (stopping_ || flights_.size() >= static_cast<std::size_t>(max_in_flight_)) return actions;
+  if (stopping_) return actions;
+  const bool full = flights_.size() >= static_cast<std::size_t>(max_in_flight_);
   const auto prefill_rows = prefill_rows_at_hand();
   const auto group = ready_group();
-  if (prefill_rows == 0 && group < 0) return actions;
+  const bool idle = full || (prefill_rows == 0 && group < 0);
+  encode_next(actions, idle);
+  if (idle) return actions;
 
   Run run;
   run.step.command = Command::step;
@@ -176,8 +184,15 @@ void AutoregressivePolicy::on(const StepDone& done) {
   if (stopping_ && flights_.empty()) cancel_running();
 }
 
+void AutoregressivePolicy::on(const Encoded&) {
+  require(encoding_ > 0, "the end of a batch that nobody encodes");
+  if (!waiting_.empty()) memories_ += encoding_;  // else a stop was asked for meanwhile
+  encoding_ = 0;
+}
+
 void AutoregressivePolicy::cancel_waiting() {
   waiting_.clear();
+  memories_ = 0;
 }
 
 void AutoregressivePolicy::cancel_running() {
@@ -190,7 +205,7 @@ void AutoregressivePolicy::cancel_running() {
 }
 
 bool AutoregressivePolicy::finished() const {
-  return waiting_.empty() && admitted_ == 0 && flights_.empty();
+  return waiting_.empty() && admitted_ == 0 && flights_.empty() && encoding_ == 0;
 }
 
 std::int64_t AutoregressivePolicy::prefill_rows_at_hand() const {
@@ -198,8 +213,10 @@ std::int64_t AutoregressivePolicy::prefill_rows_at_hand() const {
   for (const auto index : prefilling_) rows += sequences_[index].prompt - sequences_[index].issued;
   auto places = free_slots_.size();
   auto pages = config_.kv_pages - pages_in_use_;
-  for (const auto index : waiting_) {
+  for (std::size_t place = 0; place < waiting_.size(); ++place) {
+    const auto index = waiting_[place];
     if (rows >= config_.max_rows_per_step || places == 0 || sequences_[index].pages > pages) break;
+    if (!has_memory(place)) break;
     rows += sequences_[index].prompt;
     pages -= sequences_[index].pages;
     --places;
@@ -273,14 +290,46 @@ std::int64_t AutoregressivePolicy::riding_rows() const {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(rows / cost.row));
 }
 
-bool AutoregressivePolicy::can_admit() const {
+// Of the sequences that wait, that at `place`.
+bool AutoregressivePolicy::has_memory(std::size_t place) const {
+  return place < memories_ || sequences_[waiting_[place]].memory == 0;
+}
+
+bool AutoregressivePolicy::place_is_free() const {
   return !waiting_.empty() && !free_slots_.empty() &&
          sequences_[waiting_.front()].pages <= config_.kv_pages - pages_in_use_;
+}
+
+bool AutoregressivePolicy::can_admit() const {
+  return place_is_free() && has_memory(0);
+}
+
+// At most one batch lies ready beyond the one that is being encoded: what is ahead of need takes memory.
+void AutoregressivePolicy::encode_next(std::vector<Action>& actions, bool idle) {
+  if (encoding_ > 0 || memories_ >= waiting_.size()) return;
+  const bool needed = place_is_free() && !has_memory(0);
+  if (!needed && !idle) return;
+  std::int64_t ahead = 0;
+  for (std::size_t place = 0; place < memories_; ++place) ahead += sequences_[waiting_[place]].memory;
+  if (memories_ > 0 && ahead >= config_.encode_rows) return;
+  Encode batch;
+  std::int64_t rows = 0;
+  for (auto place = memories_; place < waiting_.size(); ++place) {
+    const auto memory = sequences_[waiting_[place]].memory;
+    if (memory == 0 || batch.sequences.size() == static_cast<std::size_t>(config_.encode_inputs)) break;
+    if (!batch.sequences.empty() && rows + memory > config_.encode_rows) break;
+    rows += memory;
+    batch.sequences.push_back(waiting_[place]);
+  }
+  if (batch.sequences.empty()) return;
+  encoding_ = batch.sequences.size();
+  actions.emplace_back(std::move(batch));
 }
 
 void AutoregressivePolicy::admit_next(std::vector<Action>& actions) {
   const auto index = waiting_.front();
   waiting_.pop_front();
+  if (memories_ > 0) --memories_;
   auto& sequence = sequences_[index];
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();

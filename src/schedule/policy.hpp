@@ -21,6 +21,10 @@
 // one step in flight at a time. A place that falls free is refilled at once: as long as fewer than half of
 // the places decode, chunks of prompts are steps of their own and go first; later they ride along with a
 // group that is ready, as many rows as `cost` says that the group's step can bear.
+//
+// Where sequences read an encoder, their inputs are encoded in the order in which they are admitted, in
+// batches: as soon as a place is free and no memory is at hand for it, and beyond that ahead of need while
+// nothing else can be done. One batch is under way at a time; Encoded reports its end.
 
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +42,7 @@ namespace diffuse {
 struct SequenceNeed {
   std::int64_t prompt_tokens = 0;   // at least 1
   std::int64_t max_new_tokens = 0;  // 0: the prompt is run, nothing is sampled
+  std::int64_t memory_rows = 0;     // of the encoder's output that it reads; 0: none
 };
 
 // What a step costs on one stage, in any one unit of time; only ratios matter.
@@ -56,10 +61,15 @@ struct ScheduleConfig {
   std::int32_t max_in_flight = 0;        // steps; 0: as many as keep the stages busy, max(stages + 2, groups)
   std::int64_t kv_pages = 0;             // the budget of key-value memory; equal on all stages
   std::int64_t page_tokens = 16;
+  std::int64_t encode_rows = 1024;  // rows of memory of a batch; one input may have more
+  std::int32_t encode_inputs = 64;  // most inputs of a batch, at most kMaxEntries
   CostModel cost;
 };
 
 // `sequence` counts in the order given to the policy's constructor.
+struct Encode {
+  std::vector<std::size_t> sequences;
+};
 struct Admit {
   std::int32_t slot = 0;
   std::size_t sequence = 0;
@@ -71,7 +81,10 @@ struct Release {
   std::int32_t slot = 0;
   std::size_t sequence = 0;
 };
-using Action = std::variant<Admit, Run, Release>;
+using Action = std::variant<Encode, Admit, Run, Release>;
+
+// The batch that is being encoded has become memories.
+struct Encoded {};
 
 struct StepDone {
   std::uint64_t number = 0;
@@ -91,9 +104,13 @@ class AutoregressivePolicy {
   // Ascending.
   const std::vector<std::size_t>& unfit() const { return unfit_; }
 
-  // What to do now, in this order: releases, admissions, and at most one step. Empty: nothing can be done
-  // before the next result (or finished()).
+  // What to do now, in this order: releases, a batch to encode, admissions, and at most one step. Empty:
+  // nothing can be done before the next result, the end of a batch (or finished()).
   std::vector<Action> next();
+
+  void on(const Encoded&);  // throws internal where no batch is under way
+  bool encoding() const { return encoding_ > 0; }
+  std::int64_t memory_rows(std::size_t sequence) const { return sequences_[sequence].memory; }
 
   // The oldest step in flight has ended. Throws internal where number or flags do not fit it.
   void on(const StepDone& done);
@@ -119,6 +136,7 @@ class AutoregressivePolicy {
   struct Sequence {
     std::int64_t prompt = 0;
     std::int64_t max_new = 0;
+    std::int64_t memory = 0;  // rows
     std::int64_t pages = 0;
     std::int64_t issued = 0;   // positions sent into the pipeline
     std::int64_t sampled = 0;  // tokens that came back
@@ -139,6 +157,9 @@ class AutoregressivePolicy {
   };
 
   bool can_admit() const;
+  bool has_memory(std::size_t place) const;
+  bool place_is_free() const;
+  void encode_next(std::vector<Action>& actions, bool idle);
   void admit_next(std::vector<Action>& actions);
   std::int64_t prefill_rows_at_hand() const;
   std::int32_t ready_group() const;
@@ -157,6 +178,8 @@ class AutoregressivePolicy {
   std::vector<Sequence> sequences_;
   std::vector<std::size_t> unfit_;
   std::deque<std::size_t> waiting_;     // sorted by prompt length
+  std::size_t memories_ = 0;            // the first of waiting_ have theirs
+  std::size_t encoding_ = 0;            // and those behind them are being encoded
   std::deque<std::size_t> prefilling_;  // admitted, prompt not wholly issued
   std::vector<Group> groups_;
   std::int32_t active_groups_ = 1;  // the first of groups_; the others give their members away

@@ -16,6 +16,8 @@ struct MessageSizes {
   std::int64_t carry_row = 0;    // bytes a row of the carry
   std::int64_t result_step = 0;  // bytes of a step's answer, and more for each sample
   std::int64_t result_sample = 0;
+  std::int64_t input_element = 4;   // bytes an element of what is encoded
+  std::int64_t memory_row = 0;      // and a row of what comes of it
   std::int64_t trace_position = 0;  // bytes of digests a stage and position, where a release asks for them
 };
 
@@ -24,13 +26,21 @@ struct Exchange {
   int peer = 0;
   Lane lane = Lane::control;
   std::int64_t bytes = 0;
+  bool after = false;  // sent once the rank has done its work
   bool operator==(const Exchange&) const = default;
 };
 
-// What `rank` of `stages` exchanges because of `descriptor`, in the order in which it does: descriptors, then
-// what the stage receives before it works, then what it sends after it. Rank 0 receives answers at the end,
-// and takes them later, in this same order over all descriptors. One stage exchanges nothing with itself.
-std::vector<Exchange> expected_messages(int rank, int stages, const Descriptor& descriptor,
+// The ranks of a run: its stages, and where `encoder` is none of them, that rank.
+struct Places {
+  int stages = 1;
+  int encoder = -1;  // -1: nothing is encoded; 0: on rank 0; `stages`: on a rank of its own
+  int ranks() const { return encoder < stages ? stages : encoder + 1; }
+};
+
+// What `rank` exchanges because of `descriptor`, in the order in which it does: descriptors, then what it
+// receives before it works, then what it sends after it. Rank 0 receives answers at the end, and takes them
+// later, in this same order over all descriptors. One stage exchanges nothing with itself.
+std::vector<Exchange> expected_messages(int rank, const Places& places, const Descriptor& descriptor,
                                         const MessageSizes& sizes);
 
 }  // namespace diffuse

@@ -56,7 +56,8 @@ struct Rank {
 // An answer that rank 0 has yet to take; the oldest of each sender is taken first.
 struct Answer {
   std::int64_t bytes = 0;
-  std::uint64_t step = 0;  // 0: digests
+  std::uint64_t step = 0;  // 0: digests, or memories
+  bool memories = false;
 };
 
 class Simulation {
@@ -67,13 +68,14 @@ class Simulation {
         policy_(policy),
         ends_(ends),
         observe_(observe),
-        stages_(static_cast<int>(config.stages.size())),
-        ranks_(config.stages.size()),
-        answers_(config.stages.size()) {
-    if (stages_ < 1) throw_internal("simulation: no stage");
-    report_.peak_carries.assign(config.stages.size(), 0);
+        places_{static_cast<int>(config.stages.size()), config.encoder},
+        size_(places_.ranks()),
+        ranks_(static_cast<std::size_t>(size_)),
+        answers_(static_cast<std::size_t>(size_)) {
+    if (places_.stages < 1) throw_internal("simulation: no stage");
+    report_.peak_carries.assign(ranks_.size(), 0);
     ranks_[0].program.push_back({Operation::Kind::decide, {}, {}});
-    for (int rank = 1; rank < stages_; ++rank) expect_descriptor(rank);
+    for (int rank = 1; rank < size_; ++rank) expect_descriptor(rank);
   }
 
   SimulationReport run() {
@@ -81,7 +83,7 @@ class Simulation {
       int chosen = -1;
       double earliest = kNever;
       // Ties go to the highest rank, so that rank 0 decides with everything known that has happened by then.
-      for (int rank = stages_ - 1; rank >= 0; --rank) {
+      for (int rank = size_ - 1; rank >= 0; --rank) {
         const double ready = ready_at(rank);
         if (ready < earliest) {
           earliest = ready;
@@ -101,7 +103,7 @@ class Simulation {
 
   std::vector<Exchange> exchanges(int rank, const Descriptor& descriptor) const {
     if (config_.exchanges) return config_.exchanges(rank, descriptor);
-    return expected_messages(rank, stages_, descriptor, config_.sizes);
+    return expected_messages(rank, places_, descriptor, config_.sizes);
   }
 
   void expect_descriptor(int rank) {
@@ -120,7 +122,7 @@ class Simulation {
         return state.now;
       case Operation::Kind::await: {
         double arrival = kNever;
-        for (int source = 1; source < stages_; ++source) {
+        for (int source = 1; source < size_; ++source) {
           const auto& incoming = line(source, 0, Lane::result).messages;
           if (!answers_[static_cast<std::size_t>(source)].empty() && !incoming.empty())
             arrival = std::min(arrival, incoming.front().arrival);
@@ -201,11 +203,13 @@ class Simulation {
   }
 
   void compute(int rank, const Descriptor& step) {
-    const auto& cost = config_.stages[static_cast<std::size_t>(rank)];
+    const bool encode = step.command == Command::encode;
+    const auto& cost = encode ? config_.encode : config_.stages[static_cast<std::size_t>(rank)];
     const double seconds = cost.step + cost.row * static_cast<double>(step.rows());
     rank_at(rank).now += seconds;
     rank_at(rank).busy += seconds;
-    if (stages_ == 1) local_answers_.push_back(step.number);
+    if (encode && rank == 0) memories_are_here();
+    if (!encode && places_.stages == 1) local_answers_.push_back(step.number);
   }
 
   // What a stage does with a descriptor.
@@ -222,22 +226,35 @@ class Simulation {
   void program_work(int rank, const Descriptor& descriptor) {
     Rank& state = rank_at(rank);
     const auto all = exchanges(rank, descriptor);
-    const auto add = [&](bool send, bool control) {
+    const auto send = [&](bool after) {
       for (const auto& exchange : all)
-        if (exchange.send == send && (exchange.lane == Lane::control) == control)
-          state.program.push_back(
-              {send ? Operation::Kind::send : Operation::Kind::receive, exchange, descriptor});
+        if (exchange.send && exchange.after == after)
+          state.program.push_back({Operation::Kind::send, exchange, descriptor});
     };
-    add(true, true);
-    if (rank != 0) add(false, false);
-    if (descriptor.command == Command::step)
+    const bool step = descriptor.command == Command::step;
+    const bool encode = descriptor.command == Command::encode;
+    send(false);
+    if (rank != 0) {
+      bool taken = false;  // the descriptor was
+      for (const auto& exchange : all) {
+        if (exchange.send) continue;
+        if (taken) state.program.push_back({Operation::Kind::receive, exchange, descriptor});
+        taken = true;
+      }
+    }
+    if (step || (encode && rank == places_.encoder))
       state.program.push_back({Operation::Kind::compute, {}, descriptor});
-    add(true, false);
+    send(true);
     if (rank == 0)
       for (const auto& exchange : all)
         if (!exchange.send)
           answers_[static_cast<std::size_t>(exchange.peer)].push_back(
-              {exchange.bytes, descriptor.command == Command::step ? descriptor.number : 0});
+              {exchange.bytes, step ? descriptor.number : 0, encode});
+  }
+
+  void memories_are_here() {
+    if (observe_.encoded) observe_.encoded();
+    policy_.encoded();
   }
 
   void decide() {
@@ -256,7 +273,7 @@ class Simulation {
       program_work(0, descriptor_of(action));
     }
     if (actions.empty() && !policy_.finished()) {
-      if (open_.empty()) {
+      if (open_.empty() && !awaits_memories()) {
         problem("the policy waits while nothing is in flight");
         finish();
         return;
@@ -267,9 +284,25 @@ class Simulation {
     }
   }
 
+  // Nothing comes back of one stage that encodes itself; all else is awaited as an answer.
+  bool awaits_memories() const {
+    return std::any_of(answers_.begin(), answers_.end(), [](const auto& queue) {
+      return std::any_of(queue.begin(), queue.end(), [](const Answer& answer) { return answer.memories; });
+    });
+  }
+
   Descriptor descriptor_of(const Action& action) {
     Descriptor descriptor;
-    if (const auto* admit = std::get_if<Admit>(&action)) {
+    if (const auto* encode = std::get_if<Encode>(&action)) {
+      descriptor.command = Command::encode;
+      for (const auto sequence : encode->sequences) {
+        // An id a row; frames of features would be some hundred elements a row.
+        const auto rows = policy_.memory_rows(sequence);
+        auto& entry = descriptor.entry[descriptor.entries++];
+        entry.rows = static_cast<std::int32_t>(rows);
+        entry.first_position = rows;
+      }
+    } else if (const auto* admit = std::get_if<Admit>(&action)) {
       descriptor.command = Command::admit;
       descriptor.slot = admit->slot;
       owners_[admit->slot] = admit->sequence;
@@ -304,12 +337,13 @@ class Simulation {
       local_answers_.pop_front();
     }
     const double now = rank_at(0).now;
-    for (int source = 1; source < stages_; ++source) {
+    for (int source = 1; source < size_; ++source) {
       auto& expected = answers_[static_cast<std::size_t>(source)];
       auto& incoming = line(source, 0, Lane::result);
       while (!expected.empty() && !incoming.messages.empty() && incoming.messages.front().arrival <= now) {
         take(0, {false, source, Lane::result, expected.front().bytes});
         if (expected.front().step != 0) answer_policy(expected.front().step);
+        if (expected.front().memories) memories_are_here();
         expected.pop_front();
       }
     }
@@ -338,7 +372,7 @@ class Simulation {
     if (state.ended || state.program.empty()) return std::nullopt;
     const Operation& operation = state.program.front();
     if (operation.kind != Operation::Kind::await) return operation.exchange.peer;
-    for (int source = stages_ - 1; source > 0; --source)
+    for (int source = size_ - 1; source > 0; --source)
       if (!answers_[static_cast<std::size_t>(source)].empty()) return source;
     return std::nullopt;
   }
@@ -354,7 +388,7 @@ class Simulation {
 
   void conclude() {
     std::string circle;
-    for (int rank = 0; rank < stages_; ++rank)
+    for (int rank = 0; rank < size_; ++rank)
       if (!rank_at(rank).ended && !rank_at(rank).program.empty())
         circle += (circle.empty() ? "" : "; ") + blocked(rank);
     if (!circle.empty()) problem("deadlock: " + circle);
@@ -380,7 +414,8 @@ class Simulation {
   const PolicyHooks& policy_;
   const EndOracle& ends_;
   const SimulationObserver& observe_;
-  int stages_;
+  Places places_;
+  int size_;
   std::vector<Rank> ranks_;
   std::map<std::tuple<int, int, Lane>, Line> lines_;
   std::vector<std::deque<Answer>> answers_;  // a sender
@@ -396,7 +431,8 @@ class Simulation {
 
 PolicyHooks bind_policy(AutoregressivePolicy& policy) {
   return {[&policy] { return policy.next(); }, [&policy](const StepDone& done) { policy.on(done); },
-          [&policy] { return policy.finished(); }};
+          [&policy] { return policy.finished(); }, [&policy] { policy.on(Encoded{}); },
+          [&policy](std::size_t sequence) { return policy.memory_rows(sequence); }};
 }
 
 SimulationReport simulate(const SimulationConfig& config, const PolicyHooks& policy, const EndOracle& ends,

@@ -3,8 +3,9 @@
 // between them, driven by the very policy that drives a real run. It finds deadlocks, messages without a
 // partner and broken promises of the policy, and tells how busy the stages are.
 //
-// Rank 0 is the driver and stage 0 and has one compute thread; every other rank obeys the descriptors that it
-// receives, in order. A message takes a hop and is received in order within (sender, receiver, lane).
+// Rank 0 is the driver and stage 0, may encode as well, and has one compute thread; every other rank obeys
+// the descriptors that it receives, in order. A message takes a hop and is received in order within (sender,
+// receiver, lane).
 
 #include <cstdint>
 #include <functional>
@@ -24,6 +25,8 @@ struct StageCost {
 
 struct SimulationConfig {
   std::vector<StageCost> stages;  // one each, at least one
+  int encoder = -1;               // as Places::encoder
+  StageCost encode;               // of a batch, and of each row of memory
   double hop_seconds = 0;         // of a message, beside its bytes
   double bytes_per_second = 0;    // 0: without limit
   int send_buffers = 0;           // most carries, and answers, that one rank has under way to another; 0: any
@@ -38,6 +41,8 @@ struct PolicyHooks {
   std::function<std::vector<Action>()> next;
   std::function<void(const StepDone&)> on;
   std::function<bool()> finished;
+  std::function<void()> encoded = {};
+  std::function<std::int64_t(std::size_t sequence)> memory_rows = {};
 };
 PolicyHooks bind_policy(AutoregressivePolicy& policy);
 
@@ -46,7 +51,7 @@ using EndOracle = std::function<bool(std::size_t sequence, std::int64_t sampled)
 
 struct SimulationReport {
   double makespan = 0;              // seconds
-  std::vector<double> utilisation;  // of each stage's compute thread, over the makespan
+  std::vector<double> utilisation;  // of each rank's compute thread, over the makespan
   std::uint64_t steps = 0;
   std::int64_t rows = 0;
   std::int64_t samples = 0;
@@ -58,6 +63,7 @@ struct SimulationReport {
 struct SimulationObserver {
   std::function<void(const Action&)> action;
   std::function<void(const StepDone&)> result;
+  std::function<void()> encoded = {};
 };
 
 SimulationReport simulate(const SimulationConfig& config, const PolicyHooks& policy, const EndOracle& ends,

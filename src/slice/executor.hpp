@@ -2,15 +2,18 @@
 // Runs one slice of a model on a backend and owns the state that lives with its layers: the key-value cache,
 // and with tracing the digests of what left each layer. Knows steps and slots, never families, peers or
 // schedules.
+//
+// Where the stack reads an encoder, each sequence has keys and values of its memory beside its cache, in
+// pages of the same pools: made once, by remember(), and read by every step.
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "backend/backend.hpp"
 #include "recipe/recipe.hpp"
 #include "schedule/step.hpp"
+#include "slice/block_runner.hpp"
 #include "slice/kv_pages.hpp"
 #include "slice/plan.hpp"
 #include "slice/weights.hpp"
@@ -37,8 +40,11 @@ class Executor {
 
   // Descriptor commands. A release returns the digests of the slot: [own layers (with the front's, where this
   // slice has it)][positions], empty without tracing.
-  void admit(std::int32_t slot, std::int64_t tokens);
+  void admit(std::int32_t slot, std::int64_t tokens, std::int64_t memory_rows = 0);
   std::vector<std::uint64_t> release(std::int32_t slot, std::int64_t positions);
+
+  // The memory [memory_rows, encoder hidden] of a slot, in memory of the host. Before its first step.
+  void remember(std::int32_t slot, std::span<const float> memory);
 
   // Runs a step's rows through the slice, in place: `hidden` [rows, hidden] is what the slice before left
   // there; the first slice fills it from `ids` (one a row, checked against the vocabulary by the caller).
@@ -53,17 +59,8 @@ class Executor {
   const RankSlice& slice() const { return slice_; }
 
  private:
-  struct Scratch;
   struct StepContext;
-  void embed(std::span<const std::int32_t> ids, const StepContext& context, Rows hidden);
-  void attention(AttentionStep& step, const StepContext& context, Rows in, Rows out);
-  void mlp(const MlpStep& step, Rows in, Rows out);
-  void experts(const ExpertsStep& step, Rows in, Rows out);
-  void run_norm(const LoadedNorm& norm, ConstRows in, Rows out, std::int64_t groups);
-  void rotate(std::int32_t rope, Rows rows, std::int64_t heads, std::int64_t head_dim);
-  void prepare_ropes(const StepContext& context);
   void digest(const StepContext& context, ConstRows hidden, std::int64_t layer);
-  Rows slot(Slot which, Rows hidden) const;
 
   const Recipe& recipe_;
   RankSlice slice_;
@@ -71,7 +68,8 @@ class Executor {
   SliceWeights& weights_;
   ExecutorLimits limits_;
   KvPages pages_;
-  std::unique_ptr<Scratch> scratch_;
+  BlockRunner runner_;
+  Buffer sampled_, logits_;                                     // on the last slice
   std::vector<std::vector<std::vector<std::uint64_t>>> trace_;  // [slot][own layer][position]
 };
 

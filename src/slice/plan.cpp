@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "core/error.hpp"
 #include "core/size.hpp"
@@ -30,6 +32,12 @@ std::uint64_t bytes_of(const TensorHeaders& headers, const std::vector<std::stri
 // 0.1 and 0.5 billion parameters, 8 and 16 rows a step, both compute modes: 1.4 to 2.0 times as long.
 constexpr double kBlockWeight = 1.5;
 
+// What the encoder costs a decoded token, over its bytes. It runs many rows at once, which takes a fifth to a
+// third of the time that decoding takes a row (CostModel); a source of text is about as long as its answer,
+// and 30 s of sound are 1,500 rows for some 100 tokens.
+constexpr double kEncoderShare = 0.25;
+constexpr double kFramesShare = 15 * kEncoderShare;
+
 // Of a block's experts a token touches top_k; everything else it touches whole.
 double touched_bytes(const TensorHeaders& headers, const Block& block) {
   double bytes = static_cast<double>(bytes_of(headers, tensors_of(block)));
@@ -44,32 +52,57 @@ double touched_bytes(const TensorHeaders& headers, const Block& block) {
   return bytes;
 }
 
-RankSlice describe(const Recipe& recipe, const TensorHeaders& headers, std::int32_t rank,
-                   std::pair<std::int64_t, std::int64_t> layers, const std::vector<double>& layer_cost,
-                   double back_cost) {
-  RankSlice slice;
-  slice.rank = rank;
-  slice.first_layer = layers.first;
-  slice.end_layer = layers.second;
-  slice.front = layers.first == 0;
-  slice.back = layers.second == recipe.depth();
+double encoder_cost(const Recipe& recipe, const TensorHeaders& headers) {
+  if (!recipe.encoder) return 0;
+  double bytes = 0;
+  for (const auto& block : recipe.encoder->blocks) bytes += kBlockWeight * touched_bytes(headers, block);
+  const bool frames = std::holds_alternative<FramesFront>(recipe.encoder->front);
+  return bytes * (frames ? kFramesShare : kEncoderShare);
+}
+
+struct Costs {
+  std::vector<double> layers;
+  double back = 0;
+  double encoder = 0;
+};
+
+// `slice` says what it is to hold; its tensors and what they cost are filled in.
+RankSlice describe(const Recipe& recipe, const TensorHeaders& headers, RankSlice slice, const Costs& costs) {
   std::set<std::string> seen;
   const auto take = [&](const std::vector<std::string>& tensors) {
     for (const auto& tensor : tensors) {
       if (seen.insert(tensor).second) slice.tensors.push_back(tensor);
     }
   };
+  if (slice.encoder) {
+    take(tensors_of(*recipe.encoder));
+    slice.encoder_cost = costs.encoder;
+    slice.cost += costs.encoder;
+  }
   if (slice.front) take(tensors_of(recipe.front));
-  for (auto layer = layers.first; layer < layers.second; ++layer) {
+  for (auto layer = slice.first_layer; layer < slice.end_layer; ++layer) {
     take(tensors_of(recipe.blocks[static_cast<std::size_t>(layer)]));
-    slice.cost += layer_cost[static_cast<std::size_t>(layer)];
+    slice.cost += costs.layers[static_cast<std::size_t>(layer)];
   }
   if (slice.back) {
     take(tensors_of(recipe.back));
-    slice.cost += back_cost;
+    slice.cost += costs.back;
   }
   slice.weight_bytes = bytes_of(headers, slice.tensors);
   return slice;
+}
+
+// Tensors that more than one block of the stack refers to.
+std::vector<std::string> shared_tensors(const Recipe& recipe) {
+  std::map<std::string, int> blocks;
+  for (const auto& block : recipe.blocks) {
+    for (const auto& tensor : tensors_of(block)) ++blocks[tensor];
+  }
+  std::vector<std::string> shared;
+  for (const auto& [tensor, count] : blocks) {
+    if (count > 1) shared.push_back(tensor);
+  }
+  return shared;
 }
 
 std::int64_t parse_number(std::string_view text, const std::string& whole) {
@@ -111,14 +144,19 @@ std::vector<std::pair<std::int64_t, std::int64_t>> parse_slices(const std::strin
 Plan make_plan(const Recipe& recipe, const TensorHeaders& headers, std::int32_t ranks,
                const std::string& slices) {
   if (ranks < 1) throw_usage("planning slices: the number of ranks must be at least 1");
-  std::vector<double> layer_cost;
-  for (const auto& block : recipe.blocks) layer_cost.push_back(kBlockWeight * touched_bytes(headers, block));
-  const double back_cost = static_cast<double>(bytes_of(headers, tensors_of(recipe.back)));
+  Costs costs;
+  for (const auto& block : recipe.blocks)
+    costs.layers.push_back(kBlockWeight * touched_bytes(headers, block));
+  costs.back = static_cast<double>(bytes_of(headers, tensors_of(recipe.back)));
+  costs.encoder = encoder_cost(recipe, headers);
 
   std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
   if (slices.empty()) {
-    // The front looks up one row a token: nothing beside a layer.
-    for (const auto& [first, end] : balance(layer_cost, 0, back_cost, ranks)) ranges.emplace_back(first, end);
+    // The front looks up one row a token: nothing beside a layer. The encoder weighs on the first slice
+    // unless a rank is left for it.
+    const double front = ranks > recipe.depth() ? 0 : costs.encoder;
+    for (const auto& [first, end] : balance(costs.layers, front, costs.back, ranks))
+      ranges.emplace_back(first, end);
   } else {
     ranges = parse_slices(slices, recipe.depth());
   }
@@ -127,15 +165,18 @@ Plan make_plan(const Recipe& recipe, const TensorHeaders& headers, std::int32_t 
                 " slices, but there are only " + std::to_string(ranks) + " ranks");
   }
   Plan plan;
+  plan.stages = static_cast<std::int32_t>(ranges.size());
+  if (recipe.encoder) plan.encoder = plan.stages < ranks ? plan.stages : 0;
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    if (index < ranges.size() && ranges[index].first < ranges[index].second) {
-      plan.ranks.push_back(describe(recipe, headers, rank, ranges[index], layer_cost, back_cost));
-      plan.stages = rank + 1;
-    } else {
-      plan.ranks.push_back({.rank = rank, .tensors = {}});
+    RankSlice slice{.rank = rank, .encoder = rank == plan.encoder, .tensors = {}};
+    if (rank < plan.stages) {
+      std::tie(slice.first_layer, slice.end_layer) = ranges[static_cast<std::size_t>(rank)];
+      slice.front = slice.first_layer == 0;
+      slice.back = slice.end_layer == recipe.depth();
     }
+    plan.ranks.push_back(describe(recipe, headers, std::move(slice), costs));
   }
+  plan.shared = shared_tensors(recipe);
   return plan;
 }
 
@@ -166,13 +207,19 @@ Json to_json(const Plan& plan) {
                   {"idle", slice.idle()},
                   {"front", slice.front},
                   {"back", slice.back},
+                  {"encoder", slice.encoder},
                   {"weight_bytes", slice.weight_bytes},
                   {"cost", slice.cost},
+                  {"encoder_cost", slice.encoder_cost},
                   {"tensors", slice.tensors.size()}};
     entry["layers"] = slice.idle() ? Json() : Json::array({slice.first_layer, slice.end_layer - 1});
     ranks.push_back(std::move(entry));
   }
-  return {{"slices", plan.slices()}, {"stages", plan.stages}, {"ranks", std::move(ranks)}};
+  return {{"slices", plan.slices()},
+          {"stages", plan.stages},
+          {"encoder_rank", plan.encoder < 0 ? Json() : Json(plan.encoder)},
+          {"shared_tensors", plan.shared},
+          {"ranks", std::move(ranks)}};
 }
 
 }  // namespace diffuse

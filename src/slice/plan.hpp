@@ -15,24 +15,29 @@
 namespace diffuse {
 
 // What one rank holds: layers [first_layer, end_layer), and an end or both. A rank without layers holds
-// nothing and idles.
+// nothing and idles, or it holds the encoder.
 struct RankSlice {
   std::int32_t rank = 0;
   std::int64_t first_layer = 0;
   std::int64_t end_layer = 0;
   bool front = false;
   bool back = false;
+  bool encoder = false;
   std::vector<std::string> tensors;  // that the rank reads, each once, in order of use
   std::uint64_t weight_bytes = 0;    // of those tensors as stored: exactly what the run will read
   double cost = 0;  // of one decoded token: bytes of weights that it touches, a block's counted higher
+  double encoder_cost = 0;  // in it: the encoder's share, see kEncoderShare in plan.cpp
 
-  bool idle() const { return first_layer == end_layer; }
+  bool idle() const { return first_layer == end_layer; }  // no stage of the pipeline
   std::int64_t layers() const { return end_layer - first_layer; }
 };
 
 struct Plan {
   std::vector<RankSlice> ranks;  // one a rank, in order
   std::int32_t stages = 0;       // ranks that hold layers: 0 .. stages - 1
+  std::int32_t encoder = -1;     // the rank that encodes: 0, or `stages` where there is one; -1: no encoder
+  // Tensors of which several slices need all, though they belong to one layer: each loads its own copy.
+  std::vector<std::string> shared;
 
   std::string slices() const;  // "0-7,8-23"
 };

@@ -5,8 +5,10 @@
 #include <set>
 
 #include "core/error.hpp"
+#include "core/exact_math.hpp"
 #include "core/overloaded.hpp"
 #include "core/size.hpp"
+#include "slice/position_bias.hpp"
 
 namespace diffuse {
 namespace {
@@ -69,18 +71,42 @@ class Loader {
     return backend_.pack(hosts, use);
   }
 
-  Buffer table(const MatrixRef& ref) {
-    std::deque<std::vector<std::byte>> gathered;
-    const auto host = lay_out(ref, gathered);
-    std::vector<float> values(static_cast<std::size_t>(host.rows * host.cols));
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = widen(host.data + i * size_of(host.dtype), host.dtype);
-    return upload(values);
+  Buffer table(const MatrixRef& ref) { return upload(table_floats(ref)); }
+
+  Buffer position_bias(const PositionBias& bias) {
+    return upload(bias_by_distance(table_floats(bias.table), bias));
   }
 
-  // Bytes of tensors used so far are let go; a tensor that both ends use is kept until the end.
-  void forget(const std::set<std::string>& keep) {
-    std::erase_if(read_, [&](const auto& entry) { return !keep.contains(entry.first); });
+  LoadedFront front(const Front& front) {
+    LoadedFront loaded;
+    loaded.embedding = embedding(front.embedding);
+    if (front.positions) loaded.positions = table(*front.positions);
+    if (front.sinusoids) loaded.positions = upload(table_of(*front.sinusoids));
+    loaded.norm = norm(front.norm);
+    return loaded;
+  }
+
+  LoadedFrames frames(const FramesFront& front) {
+    LoadedFrames loaded;
+    for (const auto& convolution : front.convolutions)
+      loaded.convolutions.push_back(linear({&convolution.weight}, {&convolution.bias}));
+    loaded.positions = table(front.positions);
+    return loaded;
+  }
+
+  // An embedding that several parts use is packed once.
+  std::shared_ptr<const PackedMatrix> embedding(const MatrixRef& ref) {
+    auto& packed = embeddings_[ref.tensor];
+    if (!packed) packed = matrix({&ref});
+    return packed;
+  }
+
+  // These are used by more than one part of the slice: they are kept when others are let go.
+  void keep(const std::set<std::string>& tensors) { keep_.insert(tensors.begin(), tensors.end()); }
+
+  // Bytes of tensors used so far are let go.
+  void forget() {
+    std::erase_if(read_, [&](const auto& entry) { return !keep_.contains(entry.first); });
   }
 
   std::map<std::string, std::uint64_t> hashes() const { return hashes_; }
@@ -136,6 +162,30 @@ class Loader {
     return values;
   }
 
+  std::vector<float> table_floats(const MatrixRef& ref) {
+    std::deque<std::vector<std::byte>> gathered;
+    const auto host = lay_out(ref, gathered);
+    std::vector<float> values(static_cast<std::size_t>(host.rows * host.cols));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = widen(host.data + i * size_of(host.dtype), host.dtype);
+    return values;
+  }
+
+  static std::vector<float> table_of(const Sinusoids& sinusoids) {
+    const auto half = sinusoids.frequencies.size();
+    std::vector<float> values(static_cast<std::size_t>(sinusoids.count) * 2 * half);
+    for (std::int64_t position = 0; position < sinusoids.count; ++position) {
+      float* row = values.data() + static_cast<std::size_t>(position) * 2 * half;
+      for (std::size_t i = 0; i < half; ++i) {
+        const double exact_angle = static_cast<double>(position) * sinusoids.frequencies[i];
+        const double angle = sinusoids.single ? static_cast<float>(exact_angle) : exact_angle;
+        row[i] = static_cast<float>(exact::sin(angle));
+        row[half + i] = static_cast<float>(exact::cos(angle));
+      }
+    }
+    return values;
+  }
+
   Buffer upload(const std::vector<float>& values) {
     auto buffer = backend_.allocate(values.size() * sizeof(float));
     backend_.upload(buffer.data(), std::as_bytes(std::span(values)));
@@ -147,6 +197,8 @@ class Loader {
   Backend& backend_;
   const std::function<void(std::uint64_t)>& progress_;
   std::set<std::string> wanted_;
+  std::set<std::string> keep_;
+  std::map<std::string, std::shared_ptr<const PackedMatrix>> embeddings_;
   std::map<std::string, TensorData> read_;
   std::map<std::string, std::uint64_t> hashes_;
   std::uint64_t bytes_ = 0;
@@ -159,13 +211,28 @@ LoadedStep load_step(Loader& loader, const Step& step) {
             return NormStep{&norm, loader.norm(norm.norm)};
           },
           [&](const Attention& attention) -> LoadedStep {
-            AttentionStep loaded{
-                .step = &attention, .qkv = {}, .output = {}, .query_norm = {}, .key_norm = {}, .kv = {}};
+            AttentionStep loaded{.step = &attention,
+                                 .qkv = {},
+                                 .output = {},
+                                 .query_norm = {},
+                                 .key_norm = {},
+                                 .position_bias = {},
+                                 .kv = {}};
             loaded.qkv = loader.linear({&attention.query, &attention.key, &attention.value},
                                        {&attention.query_bias, &attention.key_bias, &attention.value_bias});
             loaded.output = loader.linear({&attention.output}, {&attention.output_bias});
             loaded.query_norm = loader.norm(attention.query_norm);
             loaded.key_norm = loader.norm(attention.key_norm);
+            if (attention.position_bias)
+              loaded.position_bias = loader.position_bias(*attention.position_bias);
+            return loaded;
+          },
+          [&](const CrossAttention& cross) -> LoadedStep {
+            CrossAttentionStep loaded{.step = &cross, .query = {}, .key_value = {}, .output = {}, .kv = {}};
+            loaded.query = loader.linear({&cross.query}, {&cross.query_bias});
+            loaded.key_value =
+                loader.linear({&cross.key, &cross.value}, {&cross.key_bias, &cross.value_bias});
+            loaded.output = loader.linear({&cross.output}, {&cross.output_bias});
             return loaded;
           },
           [&](const Mlp& mlp) -> LoadedStep {
@@ -191,37 +258,71 @@ LoadedStep load_step(Loader& loader, const Step& step) {
       step);
 }
 
+std::vector<LoadedStep> load_block(Loader& loader, const Block& block) {
+  std::vector<LoadedStep> steps;
+  for (const auto& step : block.steps) steps.push_back(load_step(loader, step));
+  loader.forget();
+  return steps;
+}
+
+LoadedEncoder load_encoder(Loader& loader, const Encoder& encoder) {
+  LoadedEncoder loaded;
+  std::visit(Overloaded{
+                 [&](const Front& front) { loaded.front = loader.front(front); },
+                 [&](const FramesFront& front) { loaded.front = loader.frames(front); },
+             },
+             encoder.front);
+  loader.forget();
+  for (const auto& block : encoder.blocks) loaded.blocks.push_back(load_block(loader, block));
+  loaded.norm = loader.norm(encoder.norm);
+  return loaded;
+}
+
+// Tensors that more than one part of a slice uses.
+std::set<std::string> used_again(const Recipe& recipe, const RankSlice& slice) {
+  std::set<std::string> seen;
+  std::set<std::string> again;
+  const auto part = [&](const std::vector<std::string>& tensors) {
+    for (const auto& name : tensors) {
+      if (!seen.insert(name).second) again.insert(name);
+    }
+  };
+  if (slice.encoder) {
+    const auto& encoder = *recipe.encoder;
+    for (const auto& block : encoder.blocks) part(tensors_of(block));
+    part(tensors_of(Encoder{.hidden = 0,
+                            .max_positions = 0,
+                            .vocab = 0,
+                            .front = encoder.front,
+                            .blocks = {},
+                            .norm = encoder.norm}));
+  }
+  if (slice.front) part(tensors_of(recipe.front));
+  for (auto layer = slice.first_layer; layer < slice.end_layer; ++layer)
+    part(tensors_of(recipe.blocks[static_cast<std::size_t>(layer)]));
+  if (slice.back) part(tensors_of(recipe.back));
+  return again;
+}
+
 }  // namespace
 
 SliceWeights load_slice(const Recipe& recipe, const RankSlice& slice, const Checkpoint& checkpoint,
                         Backend& backend, const std::function<void(std::uint64_t)>& progress) {
   Loader loader(slice, checkpoint, backend, progress);
   SliceWeights weights;
-  std::set<std::string> keep;
-  if (slice.front && slice.back) {
-    for (const auto& name : tensors_of(recipe.back)) keep.insert(name);
-  }
+  loader.keep(used_again(recipe, slice));
+  if (slice.encoder) weights.encoder = load_encoder(loader, *recipe.encoder);
   if (slice.front) {
-    auto& front = weights.front.emplace();
-    front.embedding = loader.matrix({&recipe.front.embedding});
-    if (recipe.front.positions) front.positions = loader.table(*recipe.front.positions);
-    front.norm = loader.norm(recipe.front.norm);
-    loader.forget(keep);
+    weights.front = loader.front(recipe.front);
+    loader.forget();
   }
-  for (auto layer = slice.first_layer; layer < slice.end_layer; ++layer) {
-    auto& steps = weights.blocks.emplace_back();
-    for (const auto& step : recipe.blocks[static_cast<std::size_t>(layer)].steps)
-      steps.push_back(load_step(loader, step));
-    loader.forget(keep);
-  }
+  for (auto layer = slice.first_layer; layer < slice.end_layer; ++layer)
+    weights.blocks.push_back(load_block(loader, recipe.blocks[static_cast<std::size_t>(layer)]));
   if (slice.back) {
     auto& back = weights.back.emplace();
     back.norm = loader.norm(recipe.back.norm);
-    if (recipe.back.tied && weights.front) {
-      back.head.matrix = weights.front->embedding;  // one copy serves both ends
-    } else {
-      back.head.matrix = loader.matrix({&recipe.back.head});
-    }
+    // One copy of a tied table serves both ends.
+    back.head.matrix = loader.embedding(recipe.back.head);
     if (recipe.back.head_bias) back.head.bias = loader.vector(*recipe.back.head_bias);
   }
   weights.hashes = loader.hashes();

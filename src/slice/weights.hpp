@@ -41,6 +41,13 @@ struct AttentionStep {
   const Attention* step;
   LoadedLinear qkv, output;
   std::optional<LoadedNorm> query_norm, key_norm;
+  Buffer position_bias;  // f32 [heads, 2 * max_distance + 1], by distance; empty: none
+  KvPool kv;             // set by the executor
+};
+// Keys and values of the memory are one product, made when it arrives.
+struct CrossAttentionStep {
+  const CrossAttention* step;
+  LoadedLinear query, key_value, output;
   KvPool kv;  // set by the executor
 };
 struct MlpStep {
@@ -55,19 +62,33 @@ struct ExpertsStep {
 struct AddStep {
   const Add* step;
 };
-using LoadedStep = std::variant<NormStep, AttentionStep, MlpStep, ExpertsStep, AddStep>;
+using LoadedStep = std::variant<NormStep, AttentionStep, CrossAttentionStep, MlpStep, ExpertsStep, AddStep>;
+
+struct LoadedFront {
+  std::shared_ptr<const PackedMatrix> embedding;
+  Buffer positions;  // f32 [count, hidden], stored or computed; empty: none
+  std::optional<LoadedNorm> norm;
+};
+
+struct LoadedFrames {
+  std::vector<LoadedLinear> convolutions;  // [outputs, inputs * width]
+  Buffer positions;                        // f32 [rows, hidden]
+};
+
+struct LoadedEncoder {
+  std::variant<LoadedFront, LoadedFrames> front;
+  std::vector<std::vector<LoadedStep>> blocks;
+  std::optional<LoadedNorm> norm;
+};
 
 // Points into the recipe that it was loaded from, which must outlive it.
 struct SliceWeights {
-  struct Front {
-    std::shared_ptr<const PackedMatrix> embedding;
-    Buffer positions;  // f32 [count, hidden]; empty: none
-    std::optional<LoadedNorm> norm;
-  };
+  using Front = LoadedFront;
   struct Back {
     std::optional<LoadedNorm> norm;
     LoadedLinear head;
   };
+  std::optional<LoadedEncoder> encoder;
   std::optional<Front> front;
   std::vector<std::vector<LoadedStep>> blocks;
   std::optional<Back> back;

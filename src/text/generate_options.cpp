@@ -107,6 +107,14 @@ constexpr std::array kFields = {
             o.sampling.logprobs = static_cast<std::int32_t>(g.integer(0, 100));
           }},
     Field{"num_beams", [](Options& o, const Given& g) { o.num_beams = g.integer(1, 1024); }},
+    Field{"min_length", [](Options& o, const Given& g) { o.min_length = g.integer(0, kMaxCount); }},
+    Field{"min_new_tokens", [](Options& o, const Given& g) { o.min_new_tokens = g.integer(0, kMaxCount); }},
+    Field{"no_repeat_ngram_size",
+          [](Options& o, const Given& g) { o.no_repeat_ngram_size = g.integer(0, 65536); }},
+    Field{"forced_bos_token_id",
+          [](Options& o, const Given& g) {
+            o.forced_bos_token_id = static_cast<std::int32_t>(g.integer(0, kMaxCount));
+          }},
     Field{"num_inference_steps",
           [](Options& o, const Given& g) { o.num_inference_steps = g.integer(1, 100'000); }},
     Field{"guidance_scale",
@@ -166,10 +174,47 @@ std::optional<std::int32_t> read_id(const Json& object, const char* key, const s
   return ids.empty() ? std::nullopt : std::optional(ids.front());
 }
 
+std::optional<std::int64_t> read_count(const Json& object, const char* key, const std::string& what) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return std::nullopt;
+  return Given{*found, what + ": '" + key + "'"}.integer(0, kMaxCount);
+}
+
+std::vector<std::vector<std::int32_t>> read_runs(const Json& object, const char* key,
+                                                 const std::string& what) {
+  std::vector<std::vector<std::int32_t>> runs;
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return runs;
+  const auto where = what + ": '" + key + "'";
+  if (!found->is_array()) throw_bad_data(where + " must be a list of lists of token ids");
+  for (const auto& list : *found) {
+    if (!list.is_array()) throw_bad_data(where + " must be a list of lists of token ids");
+    auto& run = runs.emplace_back();
+    for (const auto& id : list) run.push_back(token_id(id, where));
+  }
+  return runs;
+}
+
+template <typename Value>
+void fill(std::optional<Value>& value, const std::optional<Value>& from) {
+  if (!value) value = from;
+}
+template <typename Value>
+void fill(std::vector<Value>& value, const std::vector<Value>& from) {
+  if (value.empty()) value = from;
+}
+
 void fill_missing(GenerationConfig& config, const GenerationConfig& from) {
-  if (config.eos_ids.empty()) config.eos_ids = from.eos_ids;
-  if (!config.bos_id) config.bos_id = from.bos_id;
-  if (!config.pad_id) config.pad_id = from.pad_id;
+  fill(config.eos_ids, from.eos_ids);
+  fill(config.bos_id, from.bos_id);
+  fill(config.pad_id, from.pad_id);
+  fill(config.decoder_start_id, from.decoder_start_id);
+  fill(config.forced_bos_id, from.forced_bos_id);
+  fill(config.forced_eos_ids, from.forced_eos_ids);
+  fill(config.min_length, from.min_length);
+  fill(config.min_new_tokens, from.min_new_tokens);
+  fill(config.no_repeat_ngram_size, from.no_repeat_ngram_size);
+  fill(config.bad_words, from.bad_words);
 }
 
 }  // namespace
@@ -193,8 +238,18 @@ void check_autoregressive(const GenerateOptions& options, const std::string& wha
 
 GenerationConfig parse_generation_config(const Json& object, const std::string& what) {
   if (!object.is_object()) throw_bad_data(what + " must be an object");
-  return {read_ids(object, "eos_token_id", what), read_id(object, "bos_token_id", what),
-          read_id(object, "pad_token_id", what)};
+  GenerationConfig config;
+  config.eos_ids = read_ids(object, "eos_token_id", what);
+  config.bos_id = read_id(object, "bos_token_id", what);
+  config.pad_id = read_id(object, "pad_token_id", what);
+  config.decoder_start_id = read_id(object, "decoder_start_token_id", what);
+  config.forced_bos_id = read_id(object, "forced_bos_token_id", what);
+  config.forced_eos_ids = read_ids(object, "forced_eos_token_id", what);
+  config.min_length = read_count(object, "min_length", what);
+  config.min_new_tokens = read_count(object, "min_new_tokens", what);
+  config.no_repeat_ngram_size = read_count(object, "no_repeat_ngram_size", what);
+  config.bad_words = read_runs(object, "bad_words_ids", what);
+  return config;
 }
 
 GenerationConfig read_generation_config(const std::filesystem::path& folder) {

@@ -24,6 +24,13 @@ struct GenerateOptions {
   std::int64_t n = 1;  // samples a request
   std::int64_t num_beams = 1;
 
+  // Rules on tokens of a model that reads an encoder; nothing where the job does not say, and the
+  // checkpoint's generation_config.json holds.
+  std::optional<std::int64_t> min_length;      // tokens, the start counted, before the end may come
+  std::optional<std::int64_t> min_new_tokens;  // the same, the start not counted
+  std::optional<std::int64_t> no_repeat_ngram_size;
+  std::optional<std::int32_t> forced_bos_token_id;  // the first generated token: a target language
+
   // Media only; nothing where the job does not say, and the model's own default holds.
   std::optional<std::int64_t> num_inference_steps;
   std::optional<double> guidance_scale;
@@ -47,11 +54,21 @@ struct GenerationConfig {
   std::vector<std::int32_t> eos_ids;  // sorted, without repeats
   std::optional<std::int32_t> bos_id;
   std::optional<std::int32_t> pad_id;
+
+  // Of a model that reads an encoder: what its answers start with, and rules on their tokens.
+  std::optional<std::int32_t> decoder_start_id;
+  std::optional<std::int32_t> forced_bos_id;
+  std::vector<std::int32_t> forced_eos_ids;
+  std::optional<std::int64_t> min_length;
+  std::optional<std::int64_t> min_new_tokens;
+  std::optional<std::int64_t> no_repeat_ngram_size;
+  std::vector<std::vector<std::int32_t>> bad_words;
 };
 
-// Reads eos_token_id (an id or a list), bos_token_id and pad_token_id of a generation_config.json (or a
-// config.json). Nothing else is taken: greedy is the default here whatever do_sample and temperature say
-// there. Throws bad data where an id is not a number that an id can be.
+// Reads the names above from a generation_config.json (or a config.json): eos_token_id (an id or a list),
+// bos_token_id, bad_words_ids and so on. Nothing else is taken: greedy is the default here whatever
+// do_sample, num_beams and temperature say there. Throws bad data where an id is not a number that an id can
+// be.
 GenerationConfig parse_generation_config(const Json& object, const std::string& what);
 
 // The folder's generation_config.json; where a name is missing there, its config.json's (text_config too).

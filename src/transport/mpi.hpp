@@ -13,6 +13,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -52,13 +53,26 @@ class MpiSession {
   // exit status is `code`. Any thread may call it.
   [[noreturn]] void abort_all(ExitCode code, const std::string& message);
 
+  // The same, unless this process has ended by itself after `patience`: for failures after which another
+  // library may never return. The first call counts.
+  void abort_all_after(std::chrono::nanoseconds patience, ExitCode code, const std::string& message);
+
   MpiThread& thread() { return *thread_; }  // for make_mpi_transport
 
  private:
   std::chrono::nanoseconds timeout_;
-  int exceptions_;                 // under way when the session was made
-  std::atomic<bool> said_{false};  // abort_all's message
+  int exceptions_;  // under way when the session was made
   std::unique_ptr<MpiThread> thread_;
+};
+
+// The transport over MPI, and its deadlines for those who move bytes another way beside it.
+class MpiTransport : public Transport {
+ public:
+  // Waits for something that `peer` is to do, as this transport's own waits do: heartbeats say whom this rank
+  // waits for, and an Error (io) is thrown when the peer's signs of life end, or when the transport fails.
+  // `done` is asked on this thread until it returns true; it must not block, and what it throws is thrown on.
+  virtual void wait_until(const std::function<bool()>& done, int peer, Channel channel,
+                          const Purpose& purpose) = 0;
 };
 
 struct MpiTransportOptions {
@@ -68,6 +82,6 @@ struct MpiTransportOptions {
 // Collective. The transport's destructor says good-bye to all ranks and waits for theirs, so that nothing is
 // under way when MPI ends (it waits at most the timeout for a silent rank); while unwinding it does not.
 // One transport at a time.
-std::unique_ptr<Transport> make_mpi_transport(MpiSession& session, MpiTransportOptions options = {});
+std::unique_ptr<MpiTransport> make_mpi_transport(MpiSession& session, MpiTransportOptions options = {});
 
 }  // namespace diffuse

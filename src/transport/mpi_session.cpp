@@ -1,6 +1,5 @@
 #include <unistd.h>
 
-#include <cstdio>
 #include <exception>
 #include <limits>
 #include <numeric>
@@ -127,11 +126,13 @@ void MpiSession::barrier() {
 }
 
 void MpiSession::abort_all(ExitCode code, const std::string& message) {
-  if (!message.empty() && !said_.exchange(true)) {
-    std::fprintf(stderr, "%s\n", message.c_str());
-    std::fflush(stderr);
-  }
+  thread_->say_once(message);
   thread_->abort(static_cast<int>(code));
+}
+
+void MpiSession::abort_all_after(std::chrono::nanoseconds patience, ExitCode code,
+                                 const std::string& message) {
+  thread_->abort_after(patience, static_cast<int>(code), message);
 }
 
 }  // namespace diffuse

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "core/error.hpp"
 
@@ -26,6 +27,9 @@ constexpr microseconds kLongestSendingSleep{500};
 constexpr microseconds kLongestPendingSleep{1000};
 // Also when nothing is under way here: the library may still have pieces of finished sends to push out.
 constexpr microseconds kIdleSleep{2000};
+
+// The most that one look at the MPI thread's turns adds to its stall.
+constexpr milliseconds kStallStep{100};
 
 // How long to wait for the MPI thread itself to come back before going around it.
 constexpr seconds kPatience{2};
@@ -94,6 +98,7 @@ void MpiThread::main() {
     const auto progress = turn();
     turns_.fetch_add(1, std::memory_order_relaxed);
     if (const int code = abort_code_.load(); code >= 0) MPI_Abort(communicator_, code);
+    if (has_last_resort_) look_at_last_resort();
     if (progress == Progress::finished) break;
     rest(progress);
   }
@@ -216,6 +221,38 @@ void MpiThread::run(const std::function<bool()>& poll, std::chrono::nanoseconds 
     }
   }
   if (task.error) std::rethrow_exception(task.error);
+}
+
+void MpiThread::look_at_last_resort() {
+  std::unique_lock lock(mutex_);
+  if (Clock::now() < last_resort_->when) return;
+  const auto [when, code, message] = *last_resort_;
+  lock.unlock();
+  say_once(message);
+  MPI_Abort(communicator_, code);
+}
+
+void MpiThread::say_once(const std::string& message) {
+  if (message.empty() || said_.exchange(true)) return;
+  std::fprintf(stderr, "%s\n", message.c_str());
+  std::fflush(stderr);
+}
+
+void MpiThread::abort_after(std::chrono::nanoseconds patience, int code, std::string message) {
+  const std::lock_guard lock(mutex_);
+  if (last_resort_) return;
+  last_resort_ = LastResort{Clock::now() + patience, code, std::move(message)};
+  has_last_resort_ = true;
+}
+
+std::chrono::nanoseconds MpiStall::time() {
+  const auto now = Clock::now();
+  const auto passed = now - asked_;
+  asked_ = now;
+  const bool turned = thread_.turns() != turns_;
+  turns_ = thread_.turns();
+  stalled_ = turned ? Clock::duration{0} : stalled_ + std::min<Clock::duration>(passed, kStallStep);
+  return stalled_;
 }
 
 void MpiThread::abort(int code) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -67,10 +68,20 @@ class MpiThread {
   // Counts the turns; one that stands still means that MPI does not return.
   std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
 
+  // One message a process: prints it, where it is the first and not empty.
+  void say_once(const std::string& message);
   [[noreturn]] void abort(int code);
+  // Unless the process has ended by itself after `patience`.
+  void abort_after(std::chrono::nanoseconds patience, int code, std::string message);
 
  private:
+  struct LastResort {
+    std::chrono::steady_clock::time_point when;
+    int code;
+    std::string message;
+  };
   void main();
+  void look_at_last_resort();
   void initialise();
   Progress turn();
   void rest(Progress progress);
@@ -92,9 +103,26 @@ class MpiThread {
   MpiPoller* polled_ = nullptr;  // is being polled now
   std::atomic<bool> broken_{false};
   std::atomic<int> abort_code_{-1};
+  std::optional<LastResort> last_resort_;
+  std::atomic<bool> has_last_resort_{false};
+  std::atomic<bool> said_{false};
   std::atomic<std::uint64_t> turns_{0};
   std::chrono::steady_clock::time_point last_move_{};  // the MPI thread's own
   std::thread thread_;                                 // last: it uses all of the above
+};
+
+// For how long the MPI thread has taken no turn, as a waiter sees it who asks now and then. The time for
+// which the waiter did not run either counts for little: the process may have been stopped.
+class MpiStall {
+ public:
+  explicit MpiStall(const MpiThread& thread) : thread_(thread), turns_(thread.turns()) {}
+  std::chrono::nanoseconds time();
+
+ private:
+  const MpiThread& thread_;
+  std::uint64_t turns_;
+  std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();
+  std::chrono::nanoseconds stalled_{0};
 };
 
 }  // namespace diffuse

@@ -9,6 +9,7 @@
 
 #include "transport/life.hpp"
 #include "transport/mpi.hpp"
+#include "transport/mpi_operation.hpp"
 #include "transport/mpi_thread.hpp"
 
 namespace diffuse {
@@ -27,30 +28,10 @@ constexpr int kBeatTag = kChannels;  // channels are tags 0, 1, 2
 constexpr std::chrono::microseconds kSpin{10};
 // Waking up to see that the MPI thread still takes turns.
 constexpr milliseconds kTick{100};
-
-struct Beat {
-  enum class Kind : std::int32_t { alive, good_bye } kind = Kind::alive;
-  std::int32_t waits_for = -1;
-  std::int64_t waits_nanoseconds = 0;
-};
-
-struct Operation {
-  bool send = false;
-  int peer = 0;
-  Channel channel = Channel::control;
-  std::byte* data = nullptr;  // only read in a send
-  std::size_t bytes = 0;
-  std::string purpose;
-  std::size_t pieces = 0;  // under way
-  std::atomic<bool> ended{false};
-};
-using OperationPtr = std::shared_ptr<Operation>;
-
-// A piece of an operation, as MPI knows it.
-struct Piece {
-  OperationPtr operation;
-  std::size_t bytes = 0;
-};
+// A wait that has to ask for its end itself asks without a pause for so long, and then this often: what it
+// waits for comes in tens of microseconds or takes much longer, and the core may be another rank's.
+constexpr std::chrono::microseconds kAskSpin{300};
+constexpr std::chrono::microseconds kAskAgain{50};
 
 class Engine;
 
@@ -116,6 +97,23 @@ class Engine final : public MpiPoller, public std::enable_shared_from_this<Engin
     waited_[static_cast<std::size_t>(operation.channel)] += Clock::now() - begin;
   }
 
+  // Compute thread.
+  void wait_until(const std::function<bool()>& done, int peer, Channel channel, const std::string& purpose) {
+    if (done()) return;
+    const auto begin = Clock::now();
+    begin_wait(peer, purpose, begin);
+    try {
+      ask_until(done, peer, purpose, begin);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      end_wait();
+      throw;
+    }
+    const std::lock_guard lock(mutex_);
+    end_wait();
+    waited_[static_cast<std::size_t>(channel)] += Clock::now() - begin;
+  }
+
   // Compute thread. The bytes of an operation under way may be gone as soon as this returns.
   void abandon() {
     thread_.mark_broken();
@@ -174,6 +172,36 @@ class Engine final : public MpiPoller, public std::enable_shared_from_this<Engin
   template <class Ended>
   void await(int peer, const std::string& purpose, Clock::time_point begin, const Ended& ended) {
     if (ended()) return;
+    begin_wait(peer, purpose, begin);
+    while (!ended() && Clock::now() - begin < kSpin) std::this_thread::yield();
+
+    std::unique_lock lock(mutex_);
+    MpiStall stall(thread_);
+    while (!ended() && !failure_) {
+      if (changed_.wait_for(lock, kTick) == std::cv_status::no_timeout) continue;
+      if (stall.time() > timeout_) give_up_on_mpi(peer, purpose);
+    }
+    end_wait();
+    if (!ended()) throw Error(*failure_);
+  }
+
+  // Compute thread. `done` may take its time: the mutex is not held then, for heartbeats need it.
+  void ask_until(const std::function<bool()>& done, int peer, const std::string& purpose,
+                 Clock::time_point begin) {
+    MpiStall stall(thread_);
+    while (!done()) {
+      if (Clock::now() - begin < kAskSpin) {
+        std::this_thread::yield();
+        continue;
+      }
+      std::unique_lock lock(mutex_);
+      if (!failure_) changed_.wait_for(lock, kAskAgain);
+      if (stall.time() > timeout_) give_up_on_mpi(peer, purpose);
+      if (failure_) throw Error(*failure_);
+    }
+  }
+
+  void begin_wait(int peer, const std::string& purpose, Clock::time_point begin) {
     {
       const std::lock_guard lock(mutex_);
       if (failure_) throw Error(*failure_);
@@ -183,24 +211,19 @@ class Engine final : public MpiPoller, public std::enable_shared_from_this<Engin
       purpose_ = purpose;
     }
     thread_.wake();
-    while (!ended() && Clock::now() - begin < kSpin) std::this_thread::yield();
+  }
 
-    std::unique_lock lock(mutex_);
-    auto turns = thread_.turns();
-    nanoseconds stuck{0};
-    while (!ended() && !failure_) {
-      if (changed_.wait_for(lock, kTick) == std::cv_status::no_timeout) continue;
-      stuck = thread_.turns() == turns ? stuck + kTick : nanoseconds{0};
-      turns = thread_.turns();
-      if (stuck > timeout_) {
-        thread_.mark_broken();
-        failure_ = Error(ExitCode::io, "MPI does not return while rank " + std::to_string(peer) +
-                                           " is waited for: " + purpose);
-      }
-    }
+  // The mutex is held.
+  void end_wait() {
     waiting_ = false;
     waits_for_ = -1;
-    if (!ended()) throw Error(*failure_);
+  }
+
+  // The mutex is held.
+  void give_up_on_mpi(int peer, const std::string& purpose) {
+    thread_.mark_broken();
+    failure_ = Error(ExitCode::io,
+                     "MPI does not return while rank " + std::to_string(peer) + " is waited for: " + purpose);
   }
 
   // While this process was stopped it heard nobody; that is not the peers' silence.
@@ -453,9 +476,9 @@ void MpiTicket::wait() {
   engine_->wait(*operation_);
 }
 
-class MpiTransport final : public Transport {
+class EngineTransport final : public MpiTransport {
  public:
-  MpiTransport(MpiThread& thread, MPI_Comm communicator, nanoseconds timeout)
+  EngineTransport(MpiThread& thread, MPI_Comm communicator, nanoseconds timeout)
       : thread_(thread),
         timeout_(timeout),
         exceptions_(std::uncaught_exceptions()),
@@ -463,7 +486,7 @@ class MpiTransport final : public Transport {
     thread_.attach(*engine_);
   }
 
-  ~MpiTransport() override {
+  ~EngineTransport() override {
     if (thread_.broken() || std::uncaught_exceptions() > exceptions_) {
       engine_->abandon();
       return;
@@ -493,6 +516,11 @@ class MpiTransport final : public Transport {
     return start(false, peer, channel, bytes.data(), bytes.size(), std::move(purpose));
   }
 
+  void wait_until(const std::function<bool()>& done, int peer, Channel channel,
+                  const Purpose& purpose) override {
+    engine_->wait_until(done, peer, channel, purpose.what);
+  }
+
   nanoseconds waited(Channel channel) const override { return engine_->waited(channel); }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
@@ -520,7 +548,7 @@ class MpiTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_mpi_transport(MpiSession& session, MpiTransportOptions options) {
+std::unique_ptr<MpiTransport> make_mpi_transport(MpiSession& session, MpiTransportOptions options) {
   auto& thread = session.thread();
   MPI_Comm communicator = MPI_COMM_NULL;
   MPI_Request request = MPI_REQUEST_NULL;
@@ -538,7 +566,7 @@ std::unique_ptr<Transport> make_mpi_transport(MpiSession& session, MpiTransportO
         return done != 0;
       },
       options.timeout, "making a communicator");
-  return std::make_unique<MpiTransport>(thread, communicator, options.timeout);
+  return std::make_unique<EngineTransport>(thread, communicator, options.timeout);
 }
 
 }  // namespace diffuse

@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace diffuse {
 
@@ -41,6 +42,10 @@ class Transport {
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+
+  // True where the bytes of the carry channel lie in the memory of the backend's device: sent when what was
+  // queued there before the call has run, received before what is queued there after the ticket's wait().
+  virtual bool carries_device_memory() const { return false; }
 
   // The bytes belong to the operation until its ticket is done. Sending to oneself is allowed. Progress needs
   // no further call from this thread: sends overlap with computing. One thread calls, except for abort.

@@ -34,7 +34,7 @@ class Cache {
       : backend_(backend), shape_(shape) {
     pool_.spec = {shape.kv_heads, shape.head_dim, shape.value_dim};
     pool_.memory = backend.allocate(static_cast<std::size_t>(pages) * backend.kv_page_bytes(pool_.spec));
-    std::memset(pool_.memory.data(), 0xff, pool_.memory.bytes());
+    backend.upload(pool_.memory.data(), std::vector<std::byte>(pool_.memory.bytes(), std::byte{0xff}));
     free_.resize(static_cast<std::size_t>(pages));
     std::iota(free_.begin(), free_.end(), 0);
     std::shuffle(free_.begin(), free_.end(), std::mt19937(seed));
@@ -184,7 +184,7 @@ TEST_P(Attention, BitsAreTheSameInEveryChunkOnAnyNumberOfThreadsAndPages) {
   for (const auto& shape : shapes()) {
     const Sequence sequence(shape, 201, 2);
     const Table expected = in_chunks(GetParam(), 1, shape, sequence, 1);
-    for (int threads = 1; threads <= 4; ++threads) {
+    for (const int threads : thread_counts(GetParam())) {
       for (const std::int64_t chunk : {3, 16, 64, 65, 201}) {
         ASSERT_TRUE(same_bits(expected, in_chunks(GetParam(), threads, shape, sequence, chunk)))
             << "chunks of " << chunk << ", " << threads << " threads, " << shape.heads << " heads, window "

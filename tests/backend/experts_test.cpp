@@ -113,7 +113,7 @@ TEST_P(Experts, RowsHaveTheSameBitsInEveryCompany) {
     const Model model(*backend, 8, 37, 45, true);
     for (std::int64_t r = 0; r < 100; ++r) run(*backend, model, alone, r, 1);
   }
-  for (int threads = 1; threads <= 4; ++threads) {
+  for (const int threads : thread_counts(GetParam())) {
     auto backend = make(GetParam(), threads);
     const Model model(*backend, 8, 37, 45, true);
     for (const std::int64_t company : {7, 64, 100}) {

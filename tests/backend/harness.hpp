@@ -1,6 +1,6 @@
 #pragma once
-// What the backend's tests share: backends of every SIMD target and compute mode, rows with random content,
-// comparison of bits.
+// What the backend's tests share: backends of every SIMD target, of a CUDA card where there is one, and of
+// both compute modes; rows with random content, comparison of bits.
 
 #include <gtest/gtest.h>
 
@@ -14,11 +14,14 @@
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "host_rows.hpp"
 
 namespace diffuse::test {
 
+inline const std::string kCuda = "cuda";
+
 struct Mode {
-  std::string simd;
+  std::string simd;  // a SIMD target, or kCuda
   Compute compute = Compute::f32;
 };
 
@@ -30,18 +33,31 @@ inline void PrintTo(const Mode& mode, std::ostream* out) {
   *out << name_of_mode(mode);
 }
 
-// `products`: also the targets that differ from another one in their product of bf16 by bf16 alone.
-inline std::vector<Mode> all_modes(bool products) {
+// `products`: also the targets that differ from another one in their product of bf16 by bf16 alone. Where a
+// card stands in for another, it is all that is tested.
+inline std::vector<Mode> all_modes([[maybe_unused]] bool products) {
   std::vector<Mode> modes;
+#ifndef DIFFUSE_TEST_STANDIN
   for (const auto& simd : cpu_simd_targets()) {
     if (!products && (simd == "amx" || simd == "avx512_bf16")) continue;
     modes.push_back({simd, Compute::f32});
     modes.push_back({simd, Compute::bf16});
   }
+#endif
+  if (cuda_device_count() > 0) {
+    modes.push_back({kCuda, Compute::f32});
+    modes.push_back({kCuda, Compute::bf16});
+  }
   return modes;
 }
 
+inline std::vector<int> thread_counts(const Mode& mode) {
+  return mode.simd == kCuda ? std::vector<int>{1} : std::vector<int>{1, 2, 3, 4};
+}
+
 inline std::unique_ptr<Backend> make(const Mode& mode, int threads = 1) {
+  if (mode.simd == kCuda)
+    return std::make_unique<HostRows>(make_cuda_backend({.device = 0, .compute = mode.compute}));
   return make_cpu_backend({.threads = threads, .compute = mode.compute, .simd = mode.simd});
 }
 

@@ -94,7 +94,7 @@ TEST_P(Matmul, RowsHaveTheSameBitsInEveryCompanyAndOnAnyNumberOfThreads) {
         for (std::int64_t r = 0; r < 230; ++r)
           backend->matmul(x.view(r, 1), *packed, alone.view(r, 1), epilogue);
       }
-      for (int threads = 1; threads <= 4; ++threads) {
+      for (const int threads : thread_counts(GetParam())) {
         auto backend = make(GetParam(), threads);
         const auto packed = backend->pack(parts);
         for (const std::int64_t company : {2, 7, 16, 17, 33, 64, 100, 230}) {
@@ -208,9 +208,13 @@ TEST(CpuBackend, RefusesATargetThatIsNotThere) {
   EXPECT_EQ(cpu_simd_targets().back(), "baseline");
 }
 
-TEST(CudaBackend, SaysThatThisBuildHasNone) {
-  EXPECT_EQ(cuda_device_count(), 0);
-  EXPECT_ANY_THROW(make_cuda_backend({}));
+TEST(CudaBackend, IsThereOrSaysWhyNot) {
+  EXPECT_EQ(why_no_cuda().empty(), cuda_device_count() > 0);
+  if (cuda_device_count() == 0) {
+    EXPECT_ANY_THROW(make_cuda_backend({}));
+  } else {
+    EXPECT_EQ(make_cuda_backend({})->name(), "cuda");
+  }
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ void expect_rows_independent(
     Table input = x;
     for (std::int64_t r = 0; r < x.rows(); ++r) run(*backend, input, expected, r, 1);
   }
-  for (int threads = 1; threads <= 4; ++threads) {
+  for (const int threads : thread_counts(mode)) {
     auto backend = make(mode, threads);
     for (const std::int64_t piece : {std::int64_t{3}, std::int64_t{16}, x.rows()}) {
       Table input = x;

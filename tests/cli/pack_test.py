@@ -1,9 +1,11 @@
 """diffuse pack: job specs, lists of prompts, and what is wrong with them."""
 
+import struct
 import unittest
+import wave
 
 import support
-from support import DEMO, CommandLineTest
+from support import DATA, DEMO, CommandLineTest
 
 try:
     import h5py
@@ -77,6 +79,45 @@ class PackTest(CommandLineTest):
     def test_a_wrong_line_is_named(self):
         self.write("a.jsonl", '"One"\n\n{"prompt": 5}\n')
         self.fails(65, ["line 3", "request 1", "prompt"], "pack", "a.jsonl", "-o", "job.h5")
+
+    @unittest.skipIf(h5py is None, "needs python3-h5py")
+    def test_sound(self):
+        with wave.open(str(self.folder / "phone.wav"), "wb") as out:
+            out.setnchannels(2)
+            out.setsampwidth(2)
+            out.setframerate(8000)
+            out.writeframes(struct.pack("<hh", 16384, 0) * 4000)
+        self.write("spec.json", {
+            "generate": {"beam_size": 2, "temperature": [0, 0.4]},
+            "requests": [{"audio": "phone.wav", "language": "german", "task": "translate", "generate": {"hotwords": "Grüße"}},
+                         {"audio": str(DATA / "media" / "tone.flac")}],
+        })
+        self.assertEqual(self.diffuse("pack", "spec.json", "-o", "job.h5").out, "job.h5: 2 requests\n")
+        with h5py.File(self.folder / "job.h5") as f:
+            self.assertEqual(list(f["audio/offsets"]), [0, 8000, 16000])
+            self.assertEqual(list(f["audio/rate"]), [16000, 16000])
+            self.assertAlmostEqual(f["audio/data"][4000], 0.25, 6)
+            self.assertNotIn("kind", f)
+            self.assertEqual(f["language/data"][:].tobytes(), b"german")
+
+    def test_wrong_sound(self):
+        (self.folder / "note.wav").write_bytes(b"no sound at all")
+        one = {"audio": str(DATA / "media" / "tone.mp3")}
+        for code, request, fragments in [
+            (66, {"audio": "none.wav"}, ["none.wav", "request 0"]),
+            (65, {"audio": "note.wav"}, ["note.wav", "no sound file"]),
+            (65, {"audio": str(DATA / "media" / "silent_video.mkv")}, ["has no sound"]),
+            (65, one | {"language": "klingon"}, ["klingon"]),
+            (65, one | {"task": "sing"}, ["sing", "transcribe"]),
+            (65, one | {"generate": {"beam_size": 0}}, ["beam_size"]),
+            (65, one | {"generate": {"beam_sise": 2}}, ["beam_sise"]),
+            (65, {"prompt": "x", "generate": {"beam_size": 2}}, ["beam_size"]),
+            (65, {"prompt": "x", "language": "de"}, ["language"]),
+        ]:
+            with self.subTest(request=str(request)[:70]):
+                self.write("spec.json", {"requests": [request]})
+                self.fails(code, fragments, "pack", "spec.json", "-o", "job.h5")
+                self.assertFalse((self.folder / "job.h5").exists())
 
     def test_where_it_is_written(self):
         self.write("a.jsonl", '"One"\n')

@@ -96,5 +96,13 @@ TEST(Utf8, VisibleShowsControlCharacters) {
             "\\x9b2J \xC2\xA0");
 }
 
+TEST(Utf8, StripsWhiteSpaceAsPythonDoes) {
+  EXPECT_EQ(stripped(" \t\n a b\x1c\r "), "a b");
+  EXPECT_EQ(stripped("\xC2\xA0\xE3\x80\x80x\xE2\x80\x8A"), "x");
+  EXPECT_EQ(stripped("\xE2\x80\x8Bx"), "\xE2\x80\x8Bx");  // a zero-width space is none
+  EXPECT_EQ(stripped(" \n "), "");
+  EXPECT_EQ(stripped(""), "");
+}
+
 }  // namespace
 }  // namespace diffuse

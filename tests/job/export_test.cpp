@@ -19,6 +19,8 @@ class Export : public testing::Test {
     const char* ids[] = {"plain", "a/b", "A_b", "../../up", "", "bad one", "later", "Grüße, \"quoted\""};
     for (std::size_t i = 0; i < 8; ++i) result_.requests[i].id = ids[i];
     result_.requests[7].samples.resize(1);
+    for (auto& request : result_.requests)
+      for (auto& sample : request.samples) sample.transcript.reset();
   }
   std::string file(std::string_view name) const { return read_file(folder_ / "x" / name, 1U << 20); }
 
@@ -52,6 +54,22 @@ TEST_F(Export, writes_texts_lines_and_a_table) {
   EXPECT_EQ(lines[2]["text"], result_.requests[1].samples[1].text);
   EXPECT_EQ(lines[9]["status"], "bad");
   EXPECT_THAT(file("results.csv"), HasSubstr("\"Grüße, \"\"quoted\"\"\",0,done,"));
+}
+
+TEST_F(Export, a_transcript_gets_its_files) {
+  Transcript transcript;
+  transcript.segments.push_back({0, 1, 2.5, " Hello there.", {}, "en", 0, 0, 0, 0, {}});
+  transcript.segments.push_back({0, 3, 4, " Bye.", {}, "en", 0, 0, 0, 0, {}});
+  result_.requests[7].samples[0].transcript = transcript;
+  EXPECT_EQ(export_result(result_, operator_path(folder_)).texts, 10U);
+  EXPECT_EQ(file("Gr____e___quoted_.txt"), "Hello there.\nBye.\n");
+  EXPECT_THAT(file("Gr____e___quoted_.srt"),
+              HasSubstr("1\n00:00:01,000 --> 00:00:02,500\nHello there.\n\n2\n"));
+  EXPECT_THAT(file("Gr____e___quoted_.vtt"), HasSubstr("00:03.000 --> 00:04.000\nBye.\n"));
+  EXPECT_THAT(file("Gr____e___quoted_.tsv"), HasSubstr("3000\t4000\tBye.\n"));
+  EXPECT_THAT(file("Gr____e___quoted_.json"), HasSubstr("\"seek\": 0, \"start\": 3.0"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "x" / "plain.srt"));
+  EXPECT_EQ(show_json(result_)["requests"][7]["samples"][0]["transcript"]["segments"][1]["end"], 4);
 }
 
 TEST_F(Export, a_link_of_that_name_leads_nowhere) {

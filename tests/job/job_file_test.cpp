@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <limits>
 
 #include "core/hash.hpp"
 #include "job/h5.hpp"
@@ -236,7 +237,103 @@ TEST_F(JobFile, kinds_are_checked) {
   };
   EXPECT_THAT(with({0, 0, 0}), HasSubstr("more requests of a kind"));
   EXPECT_THAT(with({0, 2}), HasSubstr("leaves out"));
-  EXPECT_THAT(with({0, 0, 3}), HasSubstr("other than 0, 1 and 2"));
+  EXPECT_THAT(with({0, 0, 4}), HasSubstr("other than 0, 1, 2 and 3"));
+  EXPECT_THAT(with({0, 0, 3}), HasSubstr("leaves out"));
+}
+
+class SpeechJob : public JobFile {
+ protected:
+  // A file of sound alone, as a stranger might make it.
+  static void sound(hid_t file, const std::vector<std::uint64_t>& offsets, const std::vector<float>& data,
+                    const std::vector<std::int64_t>& rates) {
+    const auto group = h5::create_group(file, "audio");
+    if (!offsets.empty()) h5::write_array<std::uint64_t>(group.get(), "offsets", offsets);
+    h5::write_array<float>(group.get(), "data", data);
+    h5::write_array<std::int64_t>(group.get(), "rate", rates);
+  }
+};
+
+TEST_F(SpeechJob, sound_is_read_at_any_stated_rate) {
+  const Job job = read_made([](hid_t file) {
+    sound(file, {0, 2, 3}, {0.5F, -0.5F, 0.25F}, {8000, 44100});
+    h5::write_strings(file, "language", {"de", ""});
+    h5::write_strings(file, "task", {"", "translate"});
+  });
+  ASSERT_EQ(job.requests.size(), 2U);
+  EXPECT_TRUE(std::holds_alternative<NoText>(job.requests[0].input));
+  EXPECT_EQ(job.requests[0].audio->samples, (std::vector<float>{0.5F, -0.5F}));
+  EXPECT_EQ(job.requests[0].audio->rate, 8000);
+  EXPECT_EQ(job.requests[0].language, "de");
+  EXPECT_EQ(job.requests[1].audio->rate, 44100);
+  EXPECT_EQ(job.requests[1].task, "translate");
+}
+
+TEST_F(SpeechJob, one_recording_needs_no_offsets_and_one_rate_serves_all) {
+  EXPECT_EQ(read_made([](hid_t file) {
+              sound(file, {}, {1, 2, 3}, {16000});
+            })
+                .requests[0]
+                .audio->samples.size(),
+            3U);
+  const Job two = read_made([](hid_t file) { sound(file, {0, 1, 3}, {1, 2, 3}, {16000}); });
+  EXPECT_EQ(two.requests[1].audio->rate, 16000);
+  EXPECT_EQ(two.requests[1].audio->samples.size(), 2U);
+}
+
+TEST_F(SpeechJob, spoiled_sound_spoils_its_request_alone) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Job job = read_made([&](hid_t file) {
+    sound(file, {0, 2, 4, 4, 5, 6, 6}, {1, 1, 1, nan, 1, 1}, {16000, 16000, 16000, 5, -3, 0});
+  });
+  EXPECT_TRUE(job.requests[0].audio);
+  EXPECT_THAT(why(job, 1), HasSubstr("NaN (number 1)"));
+  EXPECT_THAT(why(job, 2), HasSubstr("no samples"));
+  EXPECT_THAT(why(job, 3), HasSubstr("a rate of 5"));
+  EXPECT_THAT(why(job, 4), HasSubstr("a rate of -3"));
+  EXPECT_THAT(why(job, 5), HasSubstr("neither text nor sound"));
+  const Job tasks = read_made([](hid_t file) {
+    sound(file, {0, 1}, {1}, {16000});
+    h5::write_strings(file, "task", {"sing"});
+  });
+  EXPECT_THAT(why(tasks, 0), HasSubstr("transcribe and translate"));
+}
+
+TEST_F(SpeechJob, shapes_are_checked) {
+  EXPECT_THAT(error([](hid_t file) { sound(file, {0, 2}, {1}, {16000}); }), HasSubstr("ends at 2"));
+  EXPECT_THAT(error([](hid_t file) {
+                sound(file, {0, 1, 1, 1}, {1}, {16000, 16000});
+              }),
+              HasSubstr("2 entries for 3 recordings"));
+  EXPECT_THAT(error([](hid_t file) {
+                prompts(file, {"x", "y"});
+                sound(file, {0, 1}, {1}, {16000});
+              }),
+              HasSubstr("1 recordings for 2 requests"));
+  EXPECT_THAT(error([](hid_t file) { h5::write_array<float>(file, "audio", std::vector<float>{1}); }),
+              HasSubstr("should be a group"));
+  EXPECT_THAT(error([](hid_t file) {
+                const auto group = h5::create_group(file, "audio");
+                h5::write_array<std::int32_t>(group.get(), "data", std::vector<std::int32_t>{1});
+              }),
+              HasSubstr("floating-point"));
+}
+
+TEST_F(SpeechJob, what_cannot_be_written_is_named) {
+  Job job;
+  job.requests.push_back({"mute", NoText{}, Json::object()});
+  EXPECT_THAT(error_of(ExitCode::bad_data, [&] { write_job(path_, job); }), HasSubstr("'mute' has neither"));
+  job.requests[0].audio = Sound{{}, 16000};
+  EXPECT_THAT(error_of(ExitCode::bad_data, [&] { write_job(path_, job); }), HasSubstr("no samples"));
+}
+
+TEST_F(SpeechJob, h5py_writes_one) {
+  if (!have_h5py()) GTEST_SKIP() << "python3-h5py is not installed";
+  run_python("import h5py, numpy as np\nf = h5py.File('" + path_.string() +
+             "', 'w')\nf['audio/data'] = np.sin(np.arange(8000) / 9)\nf['audio/rate'] = 8000\n");
+  const Job job = read_job(path_);
+  ASSERT_EQ(job.requests.size(), 1U);
+  ASSERT_EQ(job.requests[0].audio->samples.size(), 8000U);
+  EXPECT_NEAR(job.requests[0].audio->samples[9], 0.841471F, 1e-6);
 }
 
 TEST_F(JobFile, entries_are_one_a_request) {

@@ -15,11 +15,17 @@ void known_generate(const Json& object, const std::string& what) {
     if (key != "seed" && key != "temperature") throw_bad_data(what + ": unknown key '" + key + "'");
 }
 
+// A sound reader for names alone: "loud.wav" is three samples, others are missing.
+Sound loud_or_none(const std::filesystem::path& path) {
+  if (path.filename() != "loud.wav") throw_missing("sound file '" + path.string() + "' cannot be opened");
+  return {{0.5F, -0.5F, 0.25F}, 16000};
+}
+
 class Spec : public testing::Test {
  protected:
   Job read(const std::string& text, const std::string& name = "spec.json", const std::string& model = {}) {
     write_bytes(folder_ / name, text);
-    return read_spec(folder_ / name, model, known_generate);
+    return read_spec(folder_ / name, model, known_generate, loud_or_none);
   }
   std::string error(const std::string& text, const std::string& name = "spec.json") {
     return error_of(ExitCode::bad_data, [&] { read(text, name); });
@@ -61,8 +67,8 @@ TEST_F(Spec, json_lines_hold_strings_and_objects) {
 TEST_F(Spec, the_examples_are_read) {
   const auto jobs = std::filesystem::path(DIFFUSE_TEST_DATA) / ".." / ".." / "jobs";
   const auto any_generate = [](const Json&, const std::string&) {};
-  EXPECT_EQ(read_spec(jobs / "chat.json", "", any_generate).requests.size(), 4U);
-  EXPECT_EQ(read_spec(jobs / "prompts.jsonl", "m", any_generate).requests.size(), 4U);
+  EXPECT_EQ(read_spec(jobs / "chat.json", "", any_generate, loud_or_none).requests.size(), 4U);
+  EXPECT_EQ(read_spec(jobs / "prompts.jsonl", "m", any_generate, loud_or_none).requests.size(), 4U);
 }
 
 TEST_F(Spec, none_and_empty_requests_are_fine) {
@@ -109,7 +115,41 @@ TEST_F(Spec, media_is_known_and_refused) {
   EXPECT_THAT(
       request_error(R"({"messages": [{"role": "user", "content": [{"type": "image", "image": "a"}]}]})"),
       HasSubstr("this build reads no media yet"));
-  EXPECT_THAT(request_error(R"({"prompt": "x", "language": "de"})"), HasSubstr("does not run yet"));
+  EXPECT_THAT(request_error(R"({"prompt": "x", "negative_prompt": "de"})"), HasSubstr("does not run yet"));
+}
+
+TEST_F(Spec, sound_stands_alone_or_beside_text) {
+  const Job job = read(R"({"requests": [
+    {"id": "a", "audio": "loud.wav", "language": "German", "task": "translate", "generate": {"seed": 3}},
+    {"prompt": "x", "audio": "some/loud.wav"}, "plain"]})");
+  ASSERT_EQ(job.requests.size(), 3U);
+  EXPECT_TRUE(std::holds_alternative<NoText>(job.requests[0].input));
+  ASSERT_TRUE(job.requests[0].audio);
+  EXPECT_EQ(job.requests[0].audio->samples, (std::vector<float>{0.5F, -0.5F, 0.25F}));
+  EXPECT_EQ(job.requests[0].language, "German");
+  EXPECT_EQ(job.requests[0].task, "translate");
+  EXPECT_EQ(std::get<Prompt>(job.requests[1].input).text, "x");
+  EXPECT_TRUE(job.requests[1].audio);
+  EXPECT_FALSE(job.requests[2].audio);
+}
+
+TEST_F(Spec, sound_is_sought_beside_the_spec) {
+  EXPECT_THAT(error_of(ExitCode::missing_input,
+                       [&] { read(R"({"requests": [{"id": "x", "audio": "in/none.wav"}]})"); }),
+              AllOf(HasSubstr("request 0 ('x'): `audio`: sound file"),
+                    HasSubstr((folder_ / "in/none.wav").string())));
+}
+
+TEST_F(Spec, speech_keys_are_checked) {
+  EXPECT_THAT(request_error(R"({"audio": 5})"), HasSubstr("`audio` is not a text"));
+  EXPECT_THAT(request_error(R"({"audio": "loud.wav", "task": "sing"})"),
+              HasSubstr("transcribe and translate"));
+  EXPECT_THAT(request_error(R"({"audio": "loud.wav", "language": ""})"),
+              HasSubstr("`language` is not a text"));
+  EXPECT_THAT(request_error(R"({"prompt": "x", "language": "de"})"), HasSubstr("it has none"));
+  EXPECT_THAT(request_error(R"({"audio": "loud.wav", "prompt": "x", "tokens": [1]})"),
+              HasSubstr("it has 2 of"));
+  EXPECT_THAT(request_error(R"({"audoi": "loud.wav"})"), HasSubstr("'audio'"));
 }
 
 TEST_F(Spec, types_are_checked) {
@@ -155,7 +195,8 @@ TEST_F(Spec, depth_is_bounded) {
 }
 
 TEST_F(Spec, a_missing_file_is_missing_input) {
-  error_of(ExitCode::missing_input, [&] { read_spec(folder_ / "none.json", "", known_generate); });
+  error_of(ExitCode::missing_input,
+           [&] { read_spec(folder_ / "none.json", "", known_generate, loud_or_none); });
 }
 
 }  // namespace

@@ -36,6 +36,18 @@ Sample sample_of(std::size_t seed) {
       }
     }
   }
+  if (seed % 4 == 1) {
+    Transcript transcript;
+    transcript.text = " Grüße an alle";
+    transcript.language = "de";
+    transcript.language_probability = 0.75;
+    transcript.with_words = true;
+    transcript.duration = 2.5;
+    transcript.segments.push_back(
+        {100, 1, 2.5, " Grüße an alle", {1, 2}, "de", 0.2, -0.25, 0.875, 0.125, {}});
+    transcript.segments[0].words.push_back({" Grüße", 1, 1.5, 0.5});
+    sample.transcript = transcript;
+  }
   if (seed % 3 == 0) {
     sample.trace = {3, 2, {1, 2, 3, 4, 5, std::numeric_limits<std::uint64_t>::max()}};
   }
@@ -71,6 +83,9 @@ Job sample_job() {
   job.requests.push_back({"ids/3", Tokens{{0, 5, std::numeric_limits<std::int32_t>::max()}}, Json::object()});
   job.requests.push_back({"empty", Prompt{""}, Json::object()});
   job.requests.push_back({"no tokens", Tokens{}, {{"seed", 7}}});
+  job.requests.push_back(
+      {"speech", NoText{}, {{"beam_size", 2}}, Sound{{0.5F, -0.25F, 0, 1}, 8000}, "de", "translate"});
+  job.requests.push_back({"text and sound", Prompt{"What is said?"}, Json::object(), Sound{{0.125F}, 16000}});
   return job;
 }
 

@@ -52,7 +52,7 @@ Subject::Subject(const std::filesystem::path& where, LoadMode mode)
     : folder(where), model(where, mode), text(TextSide::open(where)) {}
 
 std::vector<PreparedRequest> Subject::prepare(const Job& job) const {
-  return diffuse::prepare(job, text, {model.recipe.vocab, model.recipe.max_positions, kPositions});
+  return diffuse::prepare(job, text, limits_of(model.recipe, kPositions));
 }
 
 std::string to_text(const Setting& setting) {

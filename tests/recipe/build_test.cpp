@@ -35,6 +35,11 @@ class Coverage {
     add(step.query_norm);
     add(step.key_norm);
   }
+  void operator()(const CrossAttention& step) {
+    for (const auto* matrix : {&step.query, &step.key, &step.value, &step.output}) add(*matrix);
+    for (const auto* bias : {&step.query_bias, &step.key_bias, &step.value_bias, &step.output_bias})
+      add(*bias);
+  }
   void operator()(const Mlp& step) {
     add(step.gate);
     add(step.up);

@@ -66,6 +66,15 @@ class Description {
          step.value_bias, step.output, step.output_bias, step.query_norm, step.key_norm, step.norm_whole_row,
          step.heads, step.kv_heads, step.head_dim, step.value_dim, step.scale, step.rope, step.window,
          step.softcap);
+    if (!step.causal) line("not causal");
+    if (step.position_bias)
+      line("position bias", step.position_bias->table, step.position_bias->max_distance,
+           step.position_bias->both_sides);
+  }
+  void operator()(const CrossAttention& step) {
+    line("cross attention", step.in, step.out, step.query, step.query_bias, step.key, step.key_bias,
+         step.value, step.value_bias, step.output, step.output_bias, step.heads, step.kv_heads, step.head_dim,
+         step.value_dim, step.scale);
   }
   void operator()(const Mlp& step) {
     line("mlp", step.in, step.out, step.gate, step.gate_bias, step.up, step.up_bias, step.down,

@@ -22,6 +22,7 @@ MessageSizes sizes() {
   bytes.carry_row = 4096;
   bytes.result_step = 8;
   bytes.result_sample = 16;
+  bytes.memory_row = 512;
   bytes.trace_position = 64;
   return bytes;
 }
@@ -50,7 +51,8 @@ Outcome watch(const SimulationConfig& simulation, const ScheduleConfig& config,
   ScheduleChecker checker(config, needs, policy.slots(), policy.max_in_flight());
   const auto hooks = bind(policy);
   SimulationObserver observer{[&](const Action& action) { checker.on_action(action); },
-                              [&](const StepDone& done) { checker.on_result(done); }};
+                              [&](const StepDone& done) { checker.on_result(done); },
+                              [&] { checker.on_encoded(); }};
   Outcome outcome;
   outcome.report = simulate(simulation, hooks, ends, observer);
   checker.at_end(policy.unfit());
@@ -78,8 +80,15 @@ Workload random_workload(std::mt19937& random) {
   work.config.kv_pages = upto(1) != 0 ? upto(30) : 4000;
   work.config.cost = {1, 0.01 * static_cast<double>(upto(20)), 0.1 * static_cast<double>(upto(10))};
   const auto sequences = upto(60);
+  const bool reads_encoder = upto(1) != 0;
+  if (reads_encoder) {
+    work.config.encode_rows = 1 + upto(100);
+    work.config.encode_inputs = 1 + static_cast<std::int32_t>(upto(9));
+    work.simulation.encoder = upto(1) != 0 ? 0 : work.config.stages;
+    work.simulation.encode = {0.1 * static_cast<double>(upto(20)), 0.01 * static_cast<double>(upto(10))};
+  }
   for (std::int64_t i = 0; i < sequences; ++i) {
-    work.needs.push_back({1 + upto(90), upto(3) != 0 ? upto(40) : upto(1)});
+    work.needs.push_back({1 + upto(90), upto(3) != 0 ? upto(40) : upto(1), reads_encoder ? 1 + upto(60) : 0});
     work.ends.push_back(1 + upto(60));
   }
   work.simulation.sizes = sizes();
@@ -106,6 +115,39 @@ TEST(Simulator, RandomWorkloadsKeepEveryPromise) {
     steps += outcome.report.steps;
   }
   EXPECT_GT(steps, 50000U);
+}
+
+// Two stages and forty sequences; `row` seconds for each row that is encoded.
+SimulationReport translate(int encoder, double row) {
+  SimulationConfig simulation;
+  simulation.stages.assign(2, StageCost{1, 0.01});
+  simulation.sizes = sizes();
+  simulation.encoder = encoder;
+  simulation.encode = {0, row};
+  ScheduleConfig config;
+  config.stages = 2;
+  config.max_group = 4;
+  config.kv_pages = 400;
+  config.encode_rows = 60;
+  std::vector<SequenceNeed> needs;
+  for (std::int64_t i = 0; i < 40; ++i) needs.push_back({1, 8 + 7 * i % 25, 30});
+  const auto outcome = watch(simulation, config, needs, never);
+  EXPECT_THAT(outcome.problems, IsEmpty());
+  EXPECT_THAT(outcome.report.problems, IsEmpty());
+  return outcome.report;
+}
+
+TEST(Simulator, EncodingOverlapsDecoding) {
+  constexpr double kRow = 0.05;
+  constexpr double kEncoding = 40 * 30 * kRow;
+  const double decoding = translate(2, 0).makespan;
+  const auto apart = translate(2, kRow);
+  ASSERT_EQ(apart.utilisation.size(), 3U);
+  EXPECT_NEAR(apart.utilisation[2] * apart.makespan, kEncoding, 1e-6);
+  EXPECT_LT(apart.makespan - decoding, 0.5 * kEncoding);  // more than half of it is hidden
+  // On rank 0 it takes that rank's time, and the other stage goes on with what is in flight.
+  EXPECT_LT(translate(0, kRow).makespan - decoding, kEncoding);
+  EXPECT_GT(translate(0, kRow).makespan, apart.makespan);
 }
 
 TEST(Simulator, CancellingAtAnyTimeEnds) {
@@ -327,7 +369,7 @@ std::vector<std::string> with_bent_exchange(
     const std::function<void(int, const Descriptor&, std::vector<Exchange>&)>& bend) {
   auto simulation = balanced(3);
   simulation.exchanges = [&](int rank, const Descriptor& descriptor) {
-    auto exchanges = expected_messages(rank, 3, descriptor, sizes());
+    auto exchanges = expected_messages(rank, {.stages = 3}, descriptor, sizes());
     bend(rank, descriptor, exchanges);
     return exchanges;
   };
@@ -356,30 +398,44 @@ TEST(Faults, AMessageWithoutPartnerIsSeen) {
   EXPECT_THAT(larger, Contains(HasSubstr("expects 24 bytes on result from rank 2 and 28 come")));
 }
 
+std::map<std::tuple<int, int, Lane>, std::int64_t> unpaired(const Places& places,
+                                                            const Descriptor& descriptor) {
+  std::map<std::tuple<int, int, Lane>, std::int64_t> open;
+  for (int rank = 0; rank < places.ranks(); ++rank) {
+    for (const auto& exchange : expected_messages(rank, places, descriptor, sizes())) {
+      const int from = exchange.send ? rank : exchange.peer;
+      const int to = exchange.send ? exchange.peer : rank;
+      EXPECT_NE(from, to);
+      open[{from, to, exchange.lane}] += exchange.send ? exchange.bytes : -exchange.bytes;
+    }
+  }
+  return open;
+}
+
 TEST(Protocol, EverySendHasItsReceive) {
   for (int stages = 1; stages <= 6; ++stages) {
-    for (const auto command : {Command::admit, Command::step, Command::release, Command::finish}) {
-      Descriptor descriptor;
-      descriptor.command = command;
-      descriptor.trace = 1;
-      descriptor.reserved_tokens = 5;
-      if (command == Command::step) {
-        descriptor.entries = 2;
-        descriptor.entry[0].rows = 3;
-        descriptor.entry[1].rows = 1;
-        descriptor.entry[1].sample = 1;
-      }
-      std::map<std::tuple<int, int, Lane>, std::int64_t> open;
-      for (int rank = 0; rank < stages; ++rank) {
-        for (const auto& exchange : expected_messages(rank, stages, descriptor, sizes())) {
-          const int from = exchange.send ? rank : exchange.peer;
-          const int to = exchange.send ? exchange.peer : rank;
-          EXPECT_NE(from, to);
-          open[{from, to, exchange.lane}] += exchange.send ? exchange.bytes : -exchange.bytes;
+    for (const int encoder : {-1, 0, stages}) {
+      const Places places{stages, encoder};
+      for (const auto command :
+           {Command::admit, Command::step, Command::release, Command::finish, Command::encode}) {
+        if (command == Command::encode && encoder < 0) continue;
+        Descriptor descriptor;
+        descriptor.command = command;
+        descriptor.trace = 1;
+        descriptor.reserved_tokens = 5;
+        if (command == Command::step || command == Command::encode) {
+          descriptor.entries = 2;
+          descriptor.entry[0].rows = 3;
+          descriptor.entry[1].rows = 1;
+          descriptor.entry[1].sample = 1;
+          descriptor.entry[1].first_position = 2;
         }
+        const auto open = unpaired(places, descriptor);
+        for (const auto& [key, bytes] : open) EXPECT_EQ(bytes, 0);
+        const bool alone =
+            stages == 1 && (encoder < 1 || (command != Command::encode && command != Command::finish));
+        EXPECT_EQ(open.empty(), alone);
       }
-      for (const auto& [key, bytes] : open) EXPECT_EQ(bytes, 0);
-      EXPECT_EQ(open.empty(), stages == 1);
     }
   }
 }

@@ -15,10 +15,12 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "backend/backend.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
@@ -35,7 +37,12 @@ inline void PrintTo(const GoldenCase& golden, std::ostream* out) {
   *out << golden.folder.string();
 }
 
-inline std::vector<GoldenCase> golden_cases() {
+// Whether a case's stack reads an encoder; such cases have arrays of their own.
+inline bool reads_encoder(const std::filesystem::path& folder) {
+  return read_json(folder / "golden.json").at("shape") == "encoder memory";
+}
+
+inline std::vector<GoldenCase> golden_cases(bool with_encoder = false) {
   std::vector<std::filesystem::path> roots = {std::filesystem::path(DIFFUSE_TEST_DATA) / "golden"};
   if (const char* extra = std::getenv("DIFFUSE_GOLDEN_EXTRA")) {
     std::stringstream list(extra);
@@ -46,6 +53,7 @@ inline std::vector<GoldenCase> golden_cases() {
     std::vector<GoldenCase> found;
     for (const auto& entry : std::filesystem::directory_iterator(root)) {
       if (!std::filesystem::exists(entry.path() / "golden.safetensors")) continue;
+      if (reads_encoder(entry.path()) != with_encoder) continue;
       auto name =
           (&root == roots.data() ? "" : root.filename().string() + "_") + entry.path().filename().string();
       std::replace_if(
@@ -114,6 +122,8 @@ class Golden {
     return out;
   }
 
+  bool has(const std::string& name) const { return arrays_.contains(name); }
+
   std::vector<std::int32_t> ids(const std::string& name) const {
     const auto& entry = typed(name, "I64");
     const auto wide = values<std::int64_t>(entry, entry.at("shape").at(0).get<std::size_t>());
@@ -142,5 +152,33 @@ class Golden {
   Json arrays_;
   std::size_t data_ = 0;
 };
+
+inline const std::string kCuda = "cuda";
+
+// What the tests compute on: each SIMD target of the processor, best first, and a CUDA card where there is
+// one. Where a card stands in for another, it is all that is tested.
+inline std::vector<std::string> processors() {
+  std::vector<std::string> names;
+#ifndef DIFFUSE_TEST_STANDIN
+  names = cpu_simd_targets();
+#endif
+  if (cuda_device_count() > 0) names.push_back(kCuda);
+  return names;
+}
+
+inline std::unique_ptr<Backend> make_backend(const std::string& processor, int threads, Compute compute) {
+  if (processor == kCuda) return make_cuda_backend({.device = 0, .compute = compute});
+  return make_cpu_backend({.threads = threads, .compute = compute, .simd = processor});
+}
+
+inline void to_device(Backend& backend, const Buffer& to, const std::vector<float>& values) {
+  backend.upload(to.data(), std::as_bytes(std::span(values)));
+}
+
+inline std::vector<float> from_device(Backend& backend, const float* from, std::int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  backend.download(std::as_writable_bytes(std::span(values)), reinterpret_cast<const std::byte*>(from));
+  return values;
+}
 
 }  // namespace diffuse::test

@@ -51,11 +51,13 @@ class Runner {
  public:
   Runner(const TestModel& model, Backend& backend, RankSlice slice, std::int64_t positions)
       : recipe_(model.recipe),
+        backend_(backend),
         weights_(load_slice(model.recipe, slice, model.checkpoint, backend)),
         executor_(model.recipe, std::move(slice), backend, weights_,
                   {.max_rows = positions,
                    .max_samples = positions,
-                   .kv_pages = (positions + kPageTokens - 1) / kPageTokens}) {
+                   .kv_pages = (positions + kPageTokens - 1) / kPageTokens}),
+        carry_(executor_.make_carry()) {
     executor_.admit(0, positions);
   }
 
@@ -67,28 +69,45 @@ class Runner {
     step.entries = 1;
     step.entry[0].rows = static_cast<std::int32_t>(ids.size());
     step.entry[0].first_position = first_position;
-    executor_.run(step, ids, rows_of(hidden));
+    const auto rows = put(hidden);
+    executor_.run(step, ids, rows);
+    hidden = from_device(backend_, rows.data, rows.rows * rows.cols);
   }
 
-  std::vector<float> logits(std::vector<float>& hidden) {
-    const auto rows = rows_of(hidden);
-    std::vector<std::int64_t> all(static_cast<std::size_t>(rows.rows));
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
-    const auto out = executor_.logits(rows, all);
-    return {out.data, out.data + out.rows * out.cols};
+  std::vector<float> logits(const std::vector<float>& hidden) {
+    const auto out = device_logits(hidden);
+    return from_device(backend_, out.data, out.rows * out.cols);
+  }
+
+  // The arg-max of a row's logits.
+  std::int32_t greedy(const std::vector<float>& row) {
+    std::int32_t id = -1;
+    backend_.argmax(device_logits(row), std::span(&id, 1));
+    return id;
   }
 
   const SliceWeights& weights() const { return weights_; }
 
  private:
-  Rows rows_of(std::vector<float>& hidden) const {
-    return {hidden.data(), static_cast<std::int64_t>(hidden.size()) / recipe_.hidden, recipe_.hidden,
+  // The rows on the backend's device.
+  Rows put(const std::vector<float>& hidden) {
+    to_device(backend_, carry_, hidden);
+    return {carry_.floats(), static_cast<std::int64_t>(hidden.size()) / recipe_.hidden, recipe_.hidden,
             recipe_.hidden};
   }
 
+  Rows device_logits(const std::vector<float>& hidden) {
+    const auto rows = put(hidden);
+    std::vector<std::int64_t> all(static_cast<std::size_t>(rows.rows));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
+    return executor_.logits(rows, all);
+  }
+
   const Recipe& recipe_;
+  Backend& backend_;
   SliceWeights weights_;
   Executor executor_;
+  Buffer carry_;
   std::uint64_t steps_ = 0;
 };
 
@@ -97,9 +116,9 @@ class GoldenModels : public testing::TestWithParam<GoldenCase> {
   GoldenModels() : model_(GetParam().folder), golden_(GetParam().folder), prompt_(golden_.ids("input_ids")) {}
 
   void on_every_target(void (GoldenModels::*check)()) {
-    for (const auto& simd : cpu_simd_targets()) {
-      SCOPED_TRACE("SIMD target " + simd);
-      backend_ = make_cpu_backend({.threads = 1, .compute = Compute::f32, .simd = simd});
+    for (const auto& processor : processors()) {
+      SCOPED_TRACE(processor);
+      backend_ = make_backend(processor, 1, Compute::f32);
       (this->*check)();
     }
   }
@@ -175,17 +194,20 @@ void GoldenModels::check_layer_outputs() {
       continue;
     }
     // Transformers' last one is what the head reads.
-    auto normed = hidden;
+    std::vector<float> normed = hidden;
     const auto& norm = runner.weights().back->norm;
     const auto width = model_.recipe.hidden;
     if (norm) {
-      backend_->norm({.x = {hidden.data(), positions, width, width},
-                      .y = {normed.data(), positions, width, width},
+      const auto rows = backend_->allocate(hidden.size() * sizeof(float));
+      to_device(*backend_, rows, hidden);
+      backend_->norm({.x = {rows.floats(), positions, width, width},
+                      .y = {rows.floats(), positions, width, width},
                       .kind = norm->spec.kind,
                       .weight = norm->weight_data(),
                       .bias = norm->bias_data(),
                       .weight_offset = norm->spec.weight_offset,
                       .eps = norm->spec.eps});
+      normed = from_device(*backend_, rows.floats(), positions * width);
     }
     expect_near(normed.data(), reference, 0, positions, name);
   }
@@ -219,9 +241,7 @@ void GoldenModels::check_greedy_tokens() {
   std::vector<float> row(hidden.end() - static_cast<std::ptrdiff_t>(model_.recipe.hidden), hidden.end());
   const double close = kTolerance * static_cast<double>(reference.largest());
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const auto own = runner.logits(row);
-    std::int32_t id = -1;
-    backend_->argmax({own.data(), 1, model_.recipe.vocab, model_.recipe.vocab}, std::span(&id, 1));
+    const std::int32_t id = runner.greedy(row);
     if (id != tokens[i]) {
       EXPECT_LE(static_cast<double>(best(reference.row(static_cast<std::int64_t>(i)), reference.cols).first),
                 close)

@@ -4,9 +4,9 @@
 
 #include <map>
 
+#include "core/utf8.hpp"
 #include "support.hpp"
 #include "text/tokenizer.hpp"
-#include "core/utf8.hpp"
 
 namespace diffuse {
 namespace {

@@ -35,6 +35,7 @@ struct CpuBackend::AttentionBlock {
 struct CpuBackend::AttentionScratch {
   float* q;
   float* scores;
+  float* bias;
   std::int64_t* positions;
   float* slopes;
   kernels::AttentionState whole;
@@ -117,8 +118,9 @@ std::vector<CpuBackend::AttentionBlock> CpuBackend::attention_blocks(const Atten
       const std::int64_t rows = std::min(block_rows, segment.rows - row);
       const std::int64_t first = segment.first_position + row;
       const std::int64_t lowest = args.window > 0 ? std::max<std::int64_t>(0, first - args.window + 1) : 0;
+      const std::int64_t highest = args.causal ? first + rows - 1 : segment.keys - 1;
       for (std::int64_t head = 0; head < kv_heads; ++head)
-        blocks.push_back({&segment, head, row, rows, lowest / kPageTokens, (first + rows - 1) / kPageTokens});
+        blocks.push_back({&segment, head, row, rows, lowest / kPageTokens, highest / kPageTokens});
     }
   }
   return blocks;
@@ -133,16 +135,30 @@ CpuBackend::AttentionScratch CpuBackend::attention_scratch(const AttentionArgs& 
   const std::int64_t list_size = kernels::round_up(queries, 16);
   const std::int64_t state = state_size(queries, value_stride);
   float* memory = thread_[static_cast<std::size_t>(thread)].get<float>(
-      static_cast<std::size_t>(q_size + score_size + 3 * list_size + 2 * state));
+      static_cast<std::size_t>(q_size + 2 * score_size + 3 * list_size + 2 * state));
   AttentionScratch scratch{};
   scratch.q = memory;
   scratch.scores = scratch.q + q_size;
-  scratch.slopes = scratch.scores + score_size;
+  scratch.bias = scratch.scores + score_size;
+  scratch.slopes = scratch.bias + score_size;
   scratch.positions = reinterpret_cast<std::int64_t*>(scratch.slopes + list_size);
   float* states = scratch.slopes + 3 * list_size;
   scratch.whole = state_at(states, queries, value_stride);
   scratch.part = state_at(states + state, queries, value_stride);
   return scratch;
+}
+
+// What the queries of a block add to their scores of one page's keys, by distance.
+void CpuBackend::gather_bias(const AttentionArgs& args, const AttentionBlock& block, std::int64_t page,
+                             float* bias) const {
+  const std::int64_t group = args.heads / args.kv->spec.kv_heads;
+  const std::int64_t reach = args.bias_reach;
+  for (std::int64_t i = 0; i < block.rows * group; ++i) {
+    const float* table = args.position_bias + (block.kv_head * group + i % group) * (2 * reach + 1) + reach;
+    const std::int64_t position = block.segment->first_position + block.first_row + i / group;
+    for (std::int64_t key = 0; key < kPageTokens; ++key)
+      bias[i * kPageTokens + key] = table[std::clamp(page * kPageTokens + key - position, -reach, reach)];
+  }
 }
 
 // Adds up the pages of a block into `whole`, part after part.
@@ -164,7 +180,8 @@ void CpuBackend::attend_pages(const AttentionArgs& args, const AttentionBlock& b
     } else {
       std::copy_n(from, spec.head_dim, to);
     }
-    scratch.positions[i] = block.segment->first_position + row;
+    // The kernel reaches up to a query's position: all keys where it stands at the last one.
+    scratch.positions[i] = args.causal ? block.segment->first_position + row : block.segment->keys - 1;
     if (args.alibi_slopes != nullptr) scratch.slopes[i] = args.alibi_slopes[head];
   }
 
@@ -172,6 +189,7 @@ void CpuBackend::attend_pages(const AttentionArgs& args, const AttentionBlock& b
                               .queries = count,
                               .position = scratch.positions,
                               .slope = args.alibi_slopes == nullptr ? nullptr : scratch.slopes,
+                              .bias = args.position_bias == nullptr ? nullptr : scratch.bias,
                               .head_dim = spec.head_dim,
                               .value_stride = layout.value_stride(),
                               .keys = nullptr,
@@ -194,6 +212,7 @@ void CpuBackend::attend_pages(const AttentionArgs& args, const AttentionBlock& b
       tile.keys = memory;
       tile.values = memory + layout.key_bytes();
       tile.first_position = page * kPageTokens;
+      if (args.position_bias != nullptr) gather_bias(args, block, page, scratch.bias);
       (layout.bf16 ? kernels_.attend_bf16 : kernels_.attend_f32)(tile);
     }
     if (!first) kernels_.merge(whole, scratch.part, count, tile.value_stride);
@@ -251,6 +270,10 @@ void CpuBackend::attend(const AttentionArgs& args) {
   if (spec.kv_heads <= 0 || args.heads % spec.kv_heads != 0 || args.q.cols != args.heads * spec.head_dim ||
       args.out.cols != args.heads * spec.value_dim)
     throw_internal("CPU backend: attention over rows of another shape than their cache");
+  const bool fits =
+      args.causal || (args.window == 0 && std::all_of(args.segments.begin(), args.segments.end(),
+                                                      [](const Segment& s) { return s.keys > 0; }));
+  if (!fits) throw_internal("CPU backend: attention over all keys that has a window, or no key");
   const std::int64_t queries = std::max(args.heads / spec.kv_heads, kQueries);
   const auto blocks = attention_blocks(args);
   const bool few = blocks.size() < 2 * static_cast<std::size_t>(pool_.threads());

@@ -163,6 +163,22 @@ void CpuBackend::rope(const RopeArgs& args) {
   });
 }
 
+void CpuBackend::unfold(const UnfoldArgs& args) {
+  require(args.width > 0 && args.stride > 0 && args.padding >= 0 && args.out.cols == args.x.cols * args.width,
+          "unfolding into rows of another shape");
+  each_row(args.out.rows, args.out.cols, [&](std::int64_t row) {
+    float* to = args.out.data + row * args.out.stride;
+    const std::int64_t first = row * args.stride - args.padding;
+    for (std::int64_t k = 0; k < args.width; ++k) {
+      const std::int64_t frame = first + k;
+      const bool inside = frame >= 0 && frame < args.x.rows;
+      const float* from = inside ? args.x.data + frame * args.x.stride : nullptr;
+      for (std::int64_t channel = 0; channel < args.x.cols; ++channel)
+        to[channel * args.width + k] = inside ? from[channel] : 0.0F;
+    }
+  });
+}
+
 void CpuBackend::argmax(ConstRows logits, std::span<std::int32_t> ids) {
   require(static_cast<std::int64_t>(ids.size()) == logits.rows, "arg-max of another number of rows");
   each_row(logits.rows, logits.cols, [&](std::int64_t row) {

@@ -45,6 +45,7 @@ class CpuBackend : public Backend {
   void scale(Rows y, float factor) override;
   void softcap(Rows y, float cap) override;
   void rope(const RopeArgs& args) override;
+  void unfold(const UnfoldArgs& args) override;
 
   std::size_t kv_page_bytes(const KvSpec& spec) const override;
   void kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::span<const Segment> segments) override;
@@ -74,6 +75,8 @@ class CpuBackend : public Backend {
   kernels::PageLayout page_layout(const KvSpec& spec) const;
   std::vector<AttentionBlock> attention_blocks(const AttentionArgs& args) const;
   AttentionScratch attention_scratch(const AttentionArgs& args, std::int64_t queries, int thread);
+  void gather_bias(const AttentionArgs& args, const AttentionBlock& block, std::int64_t page,
+                   float* bias) const;
   void attend_pages(const AttentionArgs& args, const AttentionBlock& block, const AttentionScratch& scratch,
                     const kernels::AttentionState& whole);
   void finish_block(const AttentionArgs& args, const AttentionBlock& block,

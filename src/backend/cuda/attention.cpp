@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <stdexcept>
+
+#include "backend/cuda/cuda_backend.hpp"
+#include "core/error.hpp"
+
+namespace diffuse::cuda {
+namespace {
+
+static_assert(kernels::kTile == kPageTokens);
+
+// Blocks of a processor that attention is cut for: enough to hide the waits of one behind another.
+constexpr std::int64_t kBlocksAProcessor = 4;
+
+// Keys that a segment's rows reach, up to the last of them.
+std::int64_t keys_of(const Segment& segment, bool causal) {
+  return causal ? segment.first_position + segment.rows : segment.keys;
+}
+
+std::span<const std::int32_t> pages_of(const Segment& segment, bool causal) {
+  const auto pages = (keys_of(segment, causal) + kPageTokens - 1) / kPageTokens;
+  return segment.pages.first(static_cast<std::size_t>(pages));
+}
+
+// Segments and their pages in one list of integers, which is equal where they are.
+std::vector<std::int32_t> flatten(std::span<const Segment> segments, bool causal) {
+  std::vector<std::int32_t> flat;
+  for (const auto& segment : segments) {
+    const auto pages = pages_of(segment, causal);
+    flat.push_back(static_cast<std::int32_t>(segment.first_row));
+    flat.push_back(static_cast<std::int32_t>(segment.rows));
+    flat.push_back(static_cast<std::int32_t>(segment.first_position));
+    flat.push_back(static_cast<std::int32_t>(keys_of(segment, causal)));
+    flat.insert(flat.end(), pages.begin(), pages.end());
+  }
+  return flat;
+}
+
+}  // namespace
+
+kernels::cuda::PageShape CudaBackend::page_shape(const KvSpec& spec) const {
+  return {spec.kv_heads, spec.head_dim, spec.value_dim, compute_ == Compute::bf16};
+}
+
+std::size_t CudaBackend::kv_page_bytes(const KvSpec& spec) const {
+  return static_cast<std::size_t>(page_shape(spec).page_bytes());
+}
+
+void CudaBackend::kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::span<const Segment> segments) {
+  const KvSpec& spec = pool.spec;
+  require(
+      k.cols == spec.kv_heads * spec.head_dim && v.cols == spec.kv_heads * spec.value_dim && k.rows == v.rows,
+      "keys or values of another shape than their cache");
+  if (k.rows == 0) return;
+  device_->use();
+  std::vector<kernels::cuda::KvSlot> slots(static_cast<std::size_t>(k.rows), {-1, 0});
+  for (const auto& segment : segments) {
+    for (std::int64_t row = 0; row < segment.rows; ++row) {
+      const std::int64_t position = segment.first_position + row;
+      slots.at(static_cast<std::size_t>(segment.first_row + row)) = {
+          segment.pages[static_cast<std::size_t>(position / kPageTokens)],
+          static_cast<std::int32_t>(position % kPageTokens)};
+    }
+  }
+  require(std::all_of(slots.begin(), slots.end(), [](const auto& slot) { return slot.page >= 0; }),
+          "keys and values of a row that no segment has");
+  const auto* slots_at = slots_.put(*device_, staging_, std::span<const kernels::cuda::KvSlot>(slots));
+  device_->launched(
+      kernels::cuda::kv_write(
+          stream(),
+          {.shape = page_shape(spec), .pool = pool.memory.data(), .k = in(k), .v = in(v), .slots = slots_at}),
+      "writing keys and values");
+}
+
+CudaBackend::PlannedAttention& CudaBackend::plan_attention(const AttentionArgs& args) {
+  const auto& spec = args.kv->spec;
+  auto& planned =
+      attentions_[{args.heads, args.window, args.causal, spec.kv_heads, spec.head_dim, spec.value_dim}];
+  auto segments = flatten(args.segments, args.causal);
+  if (!planned.segments.empty() && planned.segments == segments) return planned;
+  planned.segments.clear();
+
+  std::vector<kernels::cuda::AttentionSpan> spans;
+  std::vector<std::int32_t> pages;
+  for (const auto& segment : args.segments) {
+    spans.push_back({.first_row = static_cast<std::int32_t>(segment.first_row),
+                     .rows = static_cast<std::int32_t>(segment.rows),
+                     .first_position = static_cast<std::int32_t>(segment.first_position),
+                     .keys = static_cast<std::int32_t>(keys_of(segment, args.causal)),
+                     .first_page = static_cast<std::int32_t>(pages.size())});
+    const auto own = pages_of(segment, args.causal);
+    pages.insert(pages.end(), own.begin(), own.end());
+  }
+  kernels::cuda::AttentionPlan plan;
+  try {
+    plan = kernels::cuda::plan_attention(
+        spans, page_shape(spec), args.heads, args.causal, args.window,
+        {.scratch_bytes = device_->block_memory(), .blocks = kBlocksAProcessor * device_->processors()});
+  } catch (const std::invalid_argument& problem) {
+    throw_refused("CUDA device " + std::to_string(device_->index()) + " (" + device_->name() +
+                  "): attention over heads of " + std::to_string(spec.head_dim) +
+                  " elements: " + problem.what() + "; --device cpu can run it");
+  }
+  planned.counts = plan.counts;
+  planned.tasks_at =
+      planned.tasks.put(*device_, staging_, std::span<const kernels::cuda::AttentionSpan>(plan.tasks));
+  planned.merges_at =
+      planned.merges.put(*device_, staging_, std::span<const kernels::cuda::AttentionMerge>(plan.merges));
+  planned.pages_at = planned.pages.put(*device_, staging_, std::span<const std::int32_t>(pages));
+  planned.segments = std::move(segments);
+  return planned;
+}
+
+void CudaBackend::attend(const AttentionArgs& args) {
+  const KvSpec& spec = args.kv->spec;
+  require(spec.kv_heads > 0 && args.heads % spec.kv_heads == 0 && args.q.cols == args.heads * spec.head_dim &&
+              args.out.cols == args.heads * spec.value_dim && args.q.rows == args.out.rows,
+          "attention over rows of another shape than their cache");
+  require(args.causal ||
+              (args.window == 0 && std::all_of(args.segments.begin(), args.segments.end(),
+                                               [](const Segment& segment) { return segment.keys > 0; })),
+          "attention over all keys that has a window, or no key");
+  if (args.q.rows == 0 || args.segments.empty()) return;
+  device_->use();
+  const auto& planned = plan_attention(args);
+  float* workspace = planned.counts.workspace_floats == 0
+                         ? nullptr
+                         : partials_.get<float>(*device_, planned.counts.workspace_floats);
+  device_->launched(kernels::cuda::attend(stream(), {.shape = page_shape(spec),
+                                                     .pool = args.kv->memory.data(),
+                                                     .q = in(args.q),
+                                                     .out = out(args.out),
+                                                     .heads = args.heads,
+                                                     .scale = args.scale,
+                                                     .causal = args.causal,
+                                                     .window = args.window,
+                                                     .softcap = args.softcap,
+                                                     .alibi_slopes = args.alibi_slopes,
+                                                     .position_bias = args.position_bias,
+                                                     .bias_reach = args.bias_reach,
+                                                     .counts = planned.counts,
+                                                     .tasks = planned.tasks_at,
+                                                     .merges = planned.merges_at,
+                                                     .pages = planned.pages_at,
+                                                     .workspace = workspace}),
+                    "attention");
+}
+
+}  // namespace diffuse::cuda

@@ -1,0 +1,61 @@
+#pragma once
+// Runs blocks of loaded steps over rows in a backend's memory: what the slice of a stack and an encoder have
+// in common. Owns scratch, no state of a sequence.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "recipe/recipe.hpp"
+#include "slice/weights.hpp"
+
+namespace diffuse {
+
+// The rows of one pass: which sequences they belong to and where they stand there.
+struct BatchContext {
+  std::vector<Segment> segments;        // of self attention
+  std::vector<Segment> memory;          // the same rows, with the pages and the number of keys of the memory
+  std::vector<std::int64_t> positions;  // [rows]
+};
+
+class BlockRunner {
+ public:
+  // All must outlive it. `ropes` are the recipe's; passes have at most `max_rows` rows of `hidden` elements.
+  BlockRunner(Backend& backend, std::span<const RopeSpec> ropes, std::span<const Block> blocks,
+              std::int64_t hidden, std::int64_t max_rows);
+  ~BlockRunner();
+
+  // Before the blocks of a pass. `context` stays as it is until the backend has synchronized.
+  void begin(const BatchContext& context);
+  // In place: `hidden` [rows, hidden]. Keys and values go where the steps' pools say.
+  void run(std::span<LoadedStep> block, const BatchContext& context, Rows hidden);
+
+  void norm(const LoadedNorm& norm, ConstRows in, Rows out, std::int64_t groups = 1);
+  // Ids [rows] at `positions` -> hidden. Synchronizes where the front has positions.
+  void embed(const LoadedFront& loaded, const Front& front, std::span<const std::int32_t> ids,
+             std::span<const std::int64_t> positions, Rows hidden);
+  // Keys and values of `memory` [rows <= max_rows, encoder hidden], which stands at `segment` of its
+  // sequence.
+  void remember(const CrossAttentionStep& step, ConstRows memory, const Segment& segment);
+
+ private:
+  struct Scratch;
+  void attention(AttentionStep& step, const BatchContext& context, Rows in, Rows out);
+  void cross_attention(CrossAttentionStep& step, const BatchContext& context, Rows in, Rows out);
+  void mlp(const MlpStep& step, Rows in, Rows out);
+  void experts(const ExpertsStep& step, Rows in, Rows out);
+  void rotate(std::int32_t rope, Rows rows, std::int64_t heads, std::int64_t head_dim);
+  Rows slot(Slot which, Rows hidden) const;
+
+  Backend& backend_;
+  std::span<const RopeSpec> ropes_;
+  std::int64_t max_rows_;
+  std::unique_ptr<Scratch> scratch_;
+};
+
+KvSpec kv_spec(const Attention& attention);
+KvSpec kv_spec(const CrossAttention& attention);
+
+}  // namespace diffuse

@@ -1,0 +1,53 @@
+#pragma once
+// Runs the encoder of a model: what a request gives it -> the memory that the answering stack reads. Holds
+// nothing of a request once it has answered.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "recipe/recipe.hpp"
+#include "slice/block_runner.hpp"
+#include "slice/weights.hpp"
+
+namespace diffuse {
+
+// Token ids, or frames of features [frames, features]; which of them, the encoder's front says.
+struct EncoderInput {
+  std::vector<std::int32_t> ids;
+  std::vector<float> frames;
+};
+
+// Rows of memory that come of an input.
+std::int64_t memory_rows(const Encoder& encoder, const EncoderInput& input);
+
+class EncoderRunner {
+ public:
+  // At once: each may leave part of a page of keys and values empty.
+  static constexpr std::int64_t kMostInputs = 64;
+
+  // References must outlive it, and one runner at a time uses the weights. `max_rows` of memory are computed
+  // at once: at least the longest input's.
+  EncoderRunner(const Recipe& recipe, LoadedEncoder& weights, Backend& backend, std::int64_t max_rows);
+
+  // The memory [rows, encoder hidden] of each input, in memory of the host. Inputs are checked by the caller;
+  // at most kMostInputs, and together max_rows rows. What one input gives does not depend on the others.
+  std::vector<std::vector<float>> encode(std::span<const EncoderInput* const> inputs);
+
+  std::int64_t max_rows() const { return max_rows_; }
+
+ private:
+  void embed(std::span<const EncoderInput* const> inputs, const BatchContext& context, Rows hidden);
+  void convolve(const FramesFront& front, const LoadedFrames& loaded, const EncoderInput& input, Rows hidden);
+
+  const Encoder& encoder_;
+  LoadedEncoder& weights_;
+  Backend& backend_;
+  std::int64_t max_rows_;
+  std::int64_t most_pages_;
+  BlockRunner runner_;
+  Buffer hidden_;  // [max_rows, hidden]
+};
+
+}  // namespace diffuse

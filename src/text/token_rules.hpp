@@ -1,0 +1,33 @@
+#pragma once
+// Rules on which tokens may come, beside their probabilities: what transformers' generate() does for a
+// checkpoint whose generation_config.json asks for it. Pure.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace diffuse {
+
+struct TokenRules {
+  std::vector<std::int32_t> end_ids;             // of the text
+  std::int64_t least_tokens = 0;                 // none of them before so many, the prompt's counted
+  std::int32_t forced_first = -1;                // the first generated token; -1: free
+  std::vector<std::int32_t> forced_last;         // the last one that max_new_tokens has room for; empty: free
+  std::int64_t most_tokens = 0;                  // prompt + max_new_tokens
+  std::int32_t no_repeat = 0;                    // no run of so many tokens comes twice; 0: off
+  std::vector<std::vector<std::int32_t>> never;  // runs of tokens that never come
+  bool operator==(const TokenRules&) const = default;
+
+  bool empty() const;
+};
+
+// As numbers that travel, and back. Throws internal where they are not what pack_rules made.
+std::vector<std::int32_t> pack_rules(const TokenRules& rules);
+TokenRules unpack_rules(std::span<const std::int32_t> words);
+
+// Makes impossible (minus infinity) what the rules forbid behind `history`, of which the first `prompt` ids
+// are the prompt's. A forced token is the only one left, with logit 0; ids outside the row are ignored.
+void apply_rules(const TokenRules& rules, std::span<const std::int32_t> history, std::int64_t prompt,
+                 std::span<float> logits);
+
+}  // namespace diffuse

@@ -1,0 +1,193 @@
+#include "text/whisper_options.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "core/error.hpp"
+#include "core/utf8.hpp"
+#include "text/whisper_languages.hpp"
+
+namespace diffuse {
+namespace {
+
+constexpr std::size_t kMostTemperatures = 32;
+constexpr std::size_t kLongestText = 1U << 16;
+constexpr double kSecondsAWindow = 30;
+
+// A value and what to call it in an error.
+struct Given {
+  const Json& value;
+  std::string name;
+
+  [[noreturn]] void wrong(const std::string& expected) const {
+    throw_bad_data(name + " must be " + expected + ", not '" +
+                   visible(utf8_prefix(value.dump(-1, ' ', false, Json::error_handler_t::replace), 80)) +
+                   "'");
+  }
+  double number(double low, double high) const {
+    if (!value.is_number() || !(value.get<double>() >= low && value.get<double>() <= high))
+      wrong("a number from " + Json(low).dump() + " to " + Json(high).dump());
+    return value.get<double>();
+  }
+  std::int64_t integer(std::int64_t low, std::int64_t high) const {
+    const bool fits =
+        value.is_number_integer() &&
+        !(value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high)) &&
+        value.get<std::int64_t>() >= low && value.get<std::int64_t>() <= high;
+    if (!fits) wrong("a whole number from " + std::to_string(low) + " to " + std::to_string(high));
+    return value.get<std::int64_t>();
+  }
+  bool boolean() const {
+    if (!value.is_boolean()) wrong("true or false");
+    return value.get<bool>();
+  }
+  std::string text() const {
+    if (!value.is_string() || value.get_ref<const std::string&>().size() > kLongestText)
+      wrong("a text of at most 65536 bytes");
+    return value.get<std::string>();
+  }
+};
+
+std::vector<double> temperatures_of(const Given& given) {
+  const auto one = [&](const Json& value) {
+    const double number = Given{value, given.name}.number(0, 1000);
+    if (number != 0 && number < 1e-6) given.wrong("0 (greedy) or at least 0.000001");
+    return number;
+  };
+  if (!given.value.is_array()) return {one(given.value)};
+  if (given.value.empty() || given.value.size() > kMostTemperatures)
+    given.wrong("a number, or 1 to 32 of them");
+  std::vector<double> found;
+  for (const auto& value : given.value) found.push_back(one(value));
+  return found;
+}
+
+std::optional<std::vector<std::int32_t>> suppressed(const Given& given) {
+  if (!given.value.is_array()) given.wrong("a list of token ids ([-1] for the checkpoint's own)");
+  std::vector<std::int32_t> ids;
+  for (const auto& value : given.value) {
+    const auto id = Given{value, given.name}.integer(-1, std::numeric_limits<std::int32_t>::max());
+    if (id == -1) return std::nullopt;
+    ids.push_back(static_cast<std::int32_t>(id));
+  }
+  return ids;
+}
+
+using Options = WhisperOptions;
+struct Field {
+  std::string_view name;
+  bool shared;  // parse_generate knows it too
+  void (*set)(Options& options, const Given& given);
+};
+
+constexpr auto kFields = std::to_array<Field>({
+    {"temperature", true, [](Options& o, const Given& g) { o.temperatures = temperatures_of(g); }},
+    {"num_beams", true, [](Options& o, const Given& g) { o.beam_size = g.integer(1, 1024); }},
+    {"max_new_tokens", true,
+     [](Options& o, const Given& g) {
+       o.max_new_tokens = g.integer(1, std::numeric_limits<std::int32_t>::max());
+     }},
+    {"repetition_penalty", true,
+     [](Options& o, const Given& g) { o.repetition_penalty = g.number(0.01, 100); }},
+    {"multilingual", false, [](Options& o, const Given& g) { o.multilingual = g.boolean(); }},
+    {"beam_size", false, [](Options& o, const Given& g) { o.beam_size = g.integer(1, 64); }},
+    {"best_of", false, [](Options& o, const Given& g) { o.best_of = g.integer(1, 64); }},
+    {"patience", false, [](Options& o, const Given& g) { o.patience = g.number(0.1, 100); }},
+    {"length_penalty", false, [](Options& o, const Given& g) { o.length_penalty = g.number(0, 10); }},
+    {"no_repeat_ngram_size", false,
+     [](Options& o, const Given& g) { o.no_repeat_ngram_size = g.integer(0, 1000); }},
+    {"compression_ratio_threshold", false,
+     [](Options& o, const Given& g) { o.limits.compression_ratio = g.number(0, 1000); }},
+    {"log_prob_threshold", false, [](Options& o, const Given& g) { o.limits.logprob = g.number(-1000, 0); }},
+    {"no_speech_threshold", false, [](Options& o, const Given& g) { o.limits.no_speech = g.number(0, 1); }},
+    {"condition_on_previous_text", false,
+     [](Options& o, const Given& g) { o.condition_on_previous_text = g.boolean(); }},
+    {"prompt_reset_on_temperature", false,
+     [](Options& o, const Given& g) { o.prompt_reset_on_temperature = g.number(0, 1000); }},
+    {"initial_prompt", false, [](Options& o, const Given& g) { o.initial_prompt = g.text(); }},
+    {"prefix", false, [](Options& o, const Given& g) { o.prefix = g.text(); }},
+    {"hotwords", false, [](Options& o, const Given& g) { o.hotwords = g.text(); }},
+    {"suppress_blank", false, [](Options& o, const Given& g) { o.suppress_blank = g.boolean(); }},
+    {"suppress_tokens", false, [](Options& o, const Given& g) { o.suppress_tokens = suppressed(g); }},
+    {"without_timestamps", false, [](Options& o, const Given& g) { o.without_timestamps = g.boolean(); }},
+    {"max_initial_timestamp", false,
+     [](Options& o, const Given& g) { o.max_initial_timestamp = g.number(0, kSecondsAWindow); }},
+    {"word_timestamps", false, [](Options& o, const Given& g) { o.word_timestamps = g.boolean(); }},
+    {"prepend_punctuations", false, [](Options& o, const Given& g) { o.words.prepend = g.text(); }},
+    {"append_punctuations", false, [](Options& o, const Given& g) { o.words.append = g.text(); }},
+    {"vad_filter", false, [](Options& o, const Given& g) { o.vad_filter = g.boolean(); }},
+    {"batched", false, [](Options& o, const Given& g) { o.batched = g.boolean(); }},
+});
+
+// Limits that null turns off, as both programs' users write it.
+void turn_off(Options& options, std::string_view key) {
+  if (key == "compression_ratio_threshold") options.limits.compression_ratio.reset();
+  if (key == "log_prob_threshold") options.limits.logprob.reset();
+  if (key == "no_speech_threshold") options.limits.no_speech.reset();
+  if (key == "max_initial_timestamp") options.max_initial_timestamp.reset();
+}
+
+const Field* field_of(std::string_view key) {
+  const auto* found = std::ranges::find(kFields, key, &Field::name);
+  return found == kFields.end() ? nullptr : found;
+}
+
+}  // namespace
+
+bool is_whisper_key(std::string_view key) {
+  const auto* field = field_of(key);
+  return field != nullptr && !field->shared;
+}
+
+WhisperOptions parse_whisper_options(const Json& generate, const std::string& what,
+                                     const WhisperOptions& base) {
+  WhisperOptions options = base;
+  for (const auto& [key, value] : generate.items()) {
+    const auto* field = field_of(key);
+    if (field == nullptr) continue;
+    if (value.is_null()) {
+      turn_off(options, key);
+    } else {
+      field->set(options, {value, what + ": `" + key + "`"});
+    }
+  }
+  return options;
+}
+
+Json without_whisper_keys(const Json& generate) {
+  Json rest = Json::object();
+  for (const auto& [key, value] : generate.items()) {
+    if (is_whisper_key(key)) continue;
+    // A list of temperatures is speech's alone.
+    if (key == "temperature" && value.is_array()) continue;
+    rest[key] = value;
+  }
+  return rest;
+}
+
+void set_language(WhisperOptions& options, const std::string& language, const std::string& what) {
+  if (language.empty() || language == "auto") {
+    options.language.clear();
+    return;
+  }
+  options.language = language_code(language);
+  if (options.language.empty())
+    throw_bad_data(
+        what + ": `language` is '" + visible(utf8_prefix(language, 40)) +
+        "', and no language is called so; write its English name or its code, like 'german' or 'de'");
+}
+
+void set_task(WhisperOptions& options, const std::string& task, const std::string& what) {
+  if (task.empty() || task == "transcribe") {
+    options.task = SpeechTask::transcribe;
+  } else if (task == "translate") {
+    options.task = SpeechTask::translate;
+  } else {
+    throw_bad_data(what + ": `task` is '" + visible(utf8_prefix(task, 40)) +
+                   "'; transcribe and translate are known");
+  }
+}
+
+}  // namespace diffuse

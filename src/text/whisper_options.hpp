@@ -1,0 +1,63 @@
+#pragma once
+// What a job says about transcribing: the keys of `generate` that only speech has, by the names and with the
+// defaults that faster-whisper's and openai-whisper's users know.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/json.hpp"
+#include "text/whisper_prompt.hpp"
+#include "text/whisper_window.hpp"
+#include "text/whisper_words.hpp"
+
+namespace diffuse {
+
+struct WhisperOptions {
+  std::string language;  // code; empty: found from the first window
+  SpeechTask task = SpeechTask::transcribe;
+  bool multilingual = false;                                      // find the language of each window anew
+  std::vector<double> temperatures = {0, 0.2, 0.4, 0.6, 0.8, 1};  // tried in order
+  std::int64_t beam_size = 5;                                     // at temperature 0; 1: greedy
+  std::int64_t best_of = 5;              // samples at other temperatures, of which the best is kept
+  double patience = 1;                   // finished beams to wait for, in beam sizes
+  std::optional<double> length_penalty;  // nothing: mean over the tokens; else ((5 + n) / 6) ^ this
+  double repetition_penalty = 1;
+  std::int64_t no_repeat_ngram_size = 0;
+  FallbackLimits limits;  // compression_ratio_threshold, log_prob_threshold, no_speech_threshold
+  bool condition_on_previous_text = true;
+  double prompt_reset_on_temperature = 0.5;  // above: earlier text is no longer shown
+  std::string initial_prompt;
+  std::string prefix;  // of the first window; shown, and not part of the answer
+  std::string hotwords;
+  bool suppress_blank = true;
+  std::optional<std::vector<std::int32_t>> suppress_tokens;  // nothing or [-1]: the checkpoint's
+  bool without_timestamps = false;
+  std::optional<double> max_initial_timestamp = 1;  // seconds
+  bool word_timestamps = false;
+  WordOptions words;        // prepend_punctuations, append_punctuations
+  bool vad_filter = false;  // leave silence out
+  bool batched = false;     // windows by silences, decoded side by side without earlier text
+  std::optional<std::int64_t> max_new_tokens;  // of a window
+};
+
+// True for a key of `generate` that is speech's alone.
+bool is_whisper_key(std::string_view key);
+
+// Takes the keys of a `generate` object that are speech's (also `temperature`, a number or a list here,
+// `num_beams` for `beam_size`, `repetition_penalty` and `max_new_tokens`) over `base`; null counts as not
+// given. Other keys are not looked at: parse_generate does that with what without_whisper_keys leaves. Throws
+// bad data, one line that begins with `what`, for a wrong type or a value out of range.
+WhisperOptions parse_whisper_options(const Json& generate, const std::string& what,
+                                     const WhisperOptions& base = {});
+Json without_whisper_keys(const Json& generate);
+
+// `language` (code, token or English name) and `task` of a request. Throws bad data for one that is not
+// known.
+void set_language(WhisperOptions& options, const std::string& language, const std::string& what);
+void set_task(WhisperOptions& options, const std::string& task, const std::string& what);
+
+}  // namespace diffuse

@@ -1,0 +1,267 @@
+#include "text/whisper_transcriber.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/utf8.hpp"
+
+namespace diffuse {
+namespace {
+
+constexpr std::int64_t kWindowFrames = 3000;
+constexpr std::int64_t kFramesAColumn = 2;
+constexpr double kTimestampsASecond = 50;
+
+// When the last word of these segments ends; where there are no words, the last segment.
+double end_of(std::span<const TranscriptSegment> segments) {
+  for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment)
+    if (!segment->words.empty()) return segment->words.back().end;
+  return segments.back().end;
+}
+
+}  // namespace
+
+SpeechText speech_text(const Tokenizer& tokenizer, const WhisperTokens& tokens,
+                       const WhisperOptions& options) {
+  const auto encode = [&](const std::string& text) {
+    const auto bare = stripped(text);
+    if (bare.empty()) return std::vector<std::int32_t>();
+    auto ids = tokenizer.encode(" " + std::string(bare), false);
+    std::erase_if(ids, [&](std::int32_t id) { return id >= tokens.end; });
+    return ids;
+  };
+  return {[tokenizer](std::span<const std::int32_t> ids) { return tokenizer.decode(ids, false); },
+          encode(options.initial_prompt), encode(options.prefix), encode(options.hotwords)};
+}
+
+Transcriber::Transcriber(std::shared_ptr<const WhisperTokens> tokens, WhisperOptions options, SpeechText text,
+                         std::int64_t frames, std::int64_t context)
+    : tokens_(std::move(tokens)),
+      options_(std::move(options)),
+      text_(std::move(text)),
+      frames_(frames),
+      context_(context),
+      history_(text_.initial_prompt) {
+  if (!tokens_->multilingual()) {
+    const bool english = options_.language.empty() || options_.language == "en";
+    if (!english || options_.task == SpeechTask::translate)
+      throw_bad_data("this model knows English alone: leave `language` and `task` out");
+    options_.multilingual = false;
+  } else if (!options_.language.empty()) {
+    const auto id = tokens_->language_id(options_.language);
+    if (!id) throw_bad_data("this model does not know the language '" + options_.language + "'");
+    language_ = *id;
+  }
+  if (options_.word_timestamps && tokens_->alignment_heads.empty())
+    throw_bad_data("`word_timestamps` needs the alignment heads, and generation_config.json names none");
+  transcript_.language = tokens_->multilingual() ? options_.language : "en";
+  transcript_.language_probability = transcript_.language.empty() ? 0 : 1;
+  transcript_.with_words = options_.word_timestamps;
+  transcript_.duration = seconds(frames_);
+  begin_window();
+}
+
+template <typename Step>
+void Transcriber::expect() const {
+  if (!std::holds_alternative<Step>(step_))
+    throw_internal("a recording got the answer to a step that it had not asked for");
+}
+
+void Transcriber::begin_window() {
+  if (seek_ >= frames_) return finish();
+  window_ = {};
+  window_.frames = std::min(kWindowFrames, frames_ - seek_);
+  const bool unknown = tokens_->multilingual() && (language_ < 0 || options_.multilingual);
+  if (unknown) {
+    step_ = DetectStep{seek_, window_.frames};
+  } else {
+    decode();
+  }
+}
+
+void Transcriber::detected(const LanguageGuess& guess) {
+  expect<DetectStep>();
+  language_ = guess.id;
+  if (transcript_.language.empty()) {
+    transcript_.language = tokens_->language_of(guess.id);
+    transcript_.language_probability = guess.probability;
+  }
+  decode();
+}
+
+WhisperRules Transcriber::rules() const {
+  WhisperRules rules;
+  rules.timestamps = !options_.without_timestamps;
+  rules.suppress_first = options_.suppress_blank;
+  if (options_.max_initial_timestamp)
+    rules.max_initial_timestamp =
+        static_cast<std::int32_t>(std::llround(*options_.max_initial_timestamp * kTimestampsASecond));
+  rules.suppress = options_.suppress_tokens.value_or(tokens_->suppress);
+  rules.repetition_penalty = options_.repetition_penalty;
+  rules.no_repeat_ngram = options_.no_repeat_ngram_size;
+  return rules;
+}
+
+void Transcriber::decode() {
+  PromptParts parts;
+  parts.previous = std::span(history_).subspan(shown_from_);
+  parts.hotwords = text_.hotwords;
+  if (seek_ == 0) parts.prefix = text_.prefix;
+  parts.language = language_;
+  parts.task = options_.task;
+  parts.timestamps = !options_.without_timestamps;
+
+  DecodeStep step;
+  step.seek = seek_;
+  step.frames = window_.frames;
+  step.prompt = window_prompt(*tokens_, parts, context_);
+  step.rules = rules();
+  step.temperature = options_.temperatures[window_.attempt];
+  step.attempt = static_cast<std::int64_t>(window_.attempt);
+  if (step.temperature == 0) {
+    step.beams = options_.beam_size;
+  } else {
+    step.samples = options_.best_of;
+  }
+  const auto room = context_ - static_cast<std::int64_t>(step.prompt.tokens.size());
+  if (room < 1) throw_bad_data("the model's context leaves no room for an answer behind the prompt");
+  step.max_new_tokens = std::min(options_.max_new_tokens.value_or(room), room);
+  step_ = std::move(step);
+}
+
+std::vector<std::int32_t> Transcriber::text_of(std::span<const std::int32_t> ids) const {
+  std::vector<std::int32_t> text;
+  for (const auto id : ids)
+    if (id < tokens_->end) text.push_back(id);
+  return text;
+}
+
+void Transcriber::decoded(const DecodedWindow& window) {
+  expect<DecodeStep>();
+  WindowScores scores;
+  scores.avg_logprob = average_logprob(window.logprob, window.chosen.size());
+  scores.compression_ratio = compression_ratio(stripped(text_.decode(text_of(window.chosen))));
+  scores.no_speech_prob = window.no_speech_prob;
+  const bool last = window_.attempt + 1 == options_.temperatures.size();
+  switch (judge(scores, options_.limits, last)) {
+    case Verdict::retry:
+      ++window_.attempt;
+      return decode();
+    case Verdict::silent:
+      seek_ += window_.frames;
+      return begin_window();
+    case Verdict::keep:
+      return keep(window, scores);
+  }
+}
+
+void Transcriber::keep(const DecodedWindow& window, const WindowScores& scores) {
+  const auto cut = cut_window(window.chosen, *tokens_, window_.frames);
+  window_.to_the_end = cut.to_the_end;
+  window_.advance = cut.advance;
+  window_.temperature = options_.temperatures[window_.attempt];
+  const std::span chosen(window.chosen);
+  said_.insert(said_.end(), chosen.begin(), chosen.begin() + static_cast<std::ptrdiff_t>(cut.said));
+  std::vector<std::int32_t> text;
+  for (const auto& part : cut.segments) {
+    const auto ids = chosen.subspan(part.first, part.last - part.first);
+    TranscriptSegment segment;
+    segment.seek = seek_;
+    segment.start = seconds(seek_) + part.start;
+    segment.end = seconds(seek_) + part.end;
+    segment.tokens.assign(ids.begin(), ids.end());
+    segment.text = text_.decode(text_of(ids));
+    segment.language = tokens_->language_of(language_);
+    segment.temperature = window_.temperature;
+    segment.avg_logprob = scores.avg_logprob;
+    segment.compression_ratio = scores.compression_ratio;
+    segment.no_speech_prob = scores.no_speech_prob;
+    const auto words = text_of(ids);
+    text.insert(text.end(), words.begin(), words.end());
+    window_.segments.push_back(std::move(segment));
+  }
+  if (!options_.word_timestamps) return finish_window();
+
+  AlignStep step;
+  step.seek = seek_;
+  step.frames = window_.frames;
+  step.tokens.reserve(text.size() + 5);
+  step.tokens.push_back(tokens_->start);
+  if (tokens_->multilingual()) {
+    step.tokens.push_back(language_);
+    step.tokens.push_back(options_.task == SpeechTask::translate ? tokens_->translate : tokens_->transcribe);
+  }
+  step.front = step.tokens.size();
+  step.tokens.push_back(tokens_->no_timestamps);
+  step.tokens.insert(step.tokens.end(), text.begin(), text.end());
+  step.tokens.push_back(tokens_->end);
+  step.text = text.size();
+  // Without text there is nothing to lay beside time; nor can more than the decoder takes at once be.
+  if (text.empty() || static_cast<std::int64_t>(step.tokens.size()) > context_) return finish_window();
+  step_ = std::move(step);
+}
+
+void Transcriber::aligned(const Attention& attention, std::span<const double> probabilities) {
+  expect<AlignStep>();
+  const auto& step = std::get<AlignStep>(step_);
+  const auto starts = token_starts(attention, std::max<std::int64_t>(step.frames / kFramesAColumn, 1),
+                                   static_cast<std::int64_t>(step.front), 1);
+  const auto text = std::span(step.tokens).subspan(step.front + 1, step.text);
+  auto words =
+      timed_words(text, starts, probabilities, *tokens_, tokens_->language_of(language_), text_.decode);
+  place_words(window_.segments, std::move(words), *tokens_, last_speech_, options_.words);
+  finish_window();
+}
+
+void Transcriber::finish_window() {
+  std::int64_t next = seek_ + window_.advance;
+  if (options_.word_timestamps) {
+    const double end = end_of(window_.segments);
+    if (!window_.to_the_end && end > seconds(seek_)) next = std::llround(end * 100);
+    last_speech_ = end;
+  }
+  for (auto& segment : window_.segments) {
+    if (segment.start == segment.end || stripped(segment.text).empty()) {
+      segment.text.clear();
+      segment.tokens.clear();
+      segment.words.clear();
+    }
+    history_.insert(history_.end(), segment.tokens.begin(), segment.tokens.end());
+    transcript_.segments.push_back(std::move(segment));
+  }
+  if (!options_.condition_on_previous_text || window_.temperature > options_.prompt_reset_on_temperature)
+    shown_from_ = history_.size();
+  seek_ = next > seek_ ? next : seek_ + window_.frames;
+  begin_window();
+}
+
+void Transcriber::finish() {
+  const auto said = std::span(history_).subspan(text_.initial_prompt.size());
+  transcript_.text = text_.decode(text_of(said));
+  step_ = DoneStep{};
+}
+
+void move_times(Transcript& transcript, const std::function<double(double time, bool ends)>& original) {
+  for (auto& segment : transcript.segments) {
+    segment.start = original(segment.start, false);
+    segment.end = original(segment.end, true);
+    for (auto& word : segment.words) {
+      word.start = original(word.start, false);
+      word.end = original(word.end, true);
+    }
+  }
+}
+
+void append_piece(Transcript& whole, const Transcript& piece) {
+  if (whole.segments.empty() && whole.language.empty()) {
+    whole.language = piece.language;
+    whole.language_probability = piece.language_probability;
+  }
+  whole.with_words = whole.with_words || piece.with_words;
+  whole.text += piece.text;
+  whole.segments.insert(whole.segments.end(), piece.segments.begin(), piece.segments.end());
+}
+
+}  // namespace diffuse

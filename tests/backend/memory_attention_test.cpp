@@ -1,0 +1,205 @@
+// What models that read an encoder need beside: attention over a fixed number of keys without cause, a bias
+// by distance, and the windows of a convolution.
+
+#include <numeric>
+
+#include "harness.hpp"
+
+namespace diffuse::test {
+namespace {
+
+struct Shape {
+  std::int64_t heads = 4;
+  std::int64_t kv_heads = 4;
+  std::int64_t head_dim = 16;
+  bool causal = false;
+  std::int64_t reach = 0;  // of the bias by distance; 0: none
+};
+
+constexpr float kScale = 0.2F;  // about head_dim ^ -1/2, as models have it
+
+// Queries over keys that may be of another sequence: as many rows as keys where causal.
+struct Case {
+  Case(const Shape& made, std::int64_t rows, std::int64_t keys, unsigned seed)
+      : shape(made),
+        q(Table::random(rows, made.heads * made.head_dim, seed)),
+        k(Table::random(keys, made.kv_heads * made.head_dim, seed + 1)),
+        v(Table::random(keys, made.kv_heads * made.head_dim, seed + 2)),
+        bias(Table::random(made.heads, 2 * made.reach + 1, seed + 3)) {}
+  Shape shape;
+  Table q, k, v, bias;
+};
+
+// Rows of `asked` queries at a time, in a pool whose other pages hold NaN.
+Table attend(const Mode& mode, int threads, const Case& c, std::int64_t asked) {
+  auto backend = make(mode, threads);
+  KvPool pool{{c.shape.kv_heads, c.shape.head_dim, c.shape.head_dim}, {}};
+  const auto used = (c.k.rows() + kPageTokens - 1) / kPageTokens;
+  pool.memory = backend->allocate(static_cast<std::size_t>(used + 2) * backend->kv_page_bytes(pool.spec));
+  backend->upload(pool.memory.data(), std::vector<std::byte>(pool.memory.bytes(), std::byte{0xff}));
+  std::vector<std::int32_t> pages(static_cast<std::size_t>(used));
+  std::iota(pages.rbegin(), pages.rend(), 1);
+  const Segment whole{0, c.k.rows(), 0, pages};
+  backend->kv_write(pool, c.k.view(), c.v.view(), std::span(&whole, 1));
+  Table out(c.q.rows(), c.shape.heads * c.shape.head_dim, 3);
+  for (std::int64_t first = 0; first < c.q.rows(); first += asked) {
+    const auto count = std::min(asked, c.q.rows() - first);
+    const Segment segment{0, count, first, pages, c.k.rows()};
+    backend->attend({.q = c.q.view(first, count),
+                     .out = out.view(first, count),
+                     .kv = &pool,
+                     .segments = std::span(&segment, 1),
+                     .heads = c.shape.heads,
+                     .scale = kScale,
+                     .causal = c.shape.causal,
+                     .position_bias = c.shape.reach > 0 ? c.bias.row(0) : nullptr,
+                     .bias_reach = c.shape.reach});
+  }
+  EXPECT_TRUE(out.gaps_kept());
+  return out;
+}
+
+// The plain formula in double.
+Table plain(const Mode& mode, const Case& c) {
+  Table out(c.q.rows(), c.shape.heads * c.shape.head_dim);
+  const auto dim = c.shape.head_dim;
+  for (std::int64_t t = 0; t < c.q.rows(); ++t) {
+    for (std::int64_t h = 0; h < c.shape.heads; ++h) {
+      const auto kv = h / (c.shape.heads / c.shape.kv_heads);
+      const auto keys = c.shape.causal ? t + 1 : c.k.rows();
+      std::vector<double> weights;
+      for (std::int64_t j = 0; j < keys; ++j) {
+        double score = 0;
+        for (std::int64_t d = 0; d < dim; ++d)
+          score +=
+              rounded(c.q.at(t, h * dim + d), mode.compute) * rounded(c.k.at(j, kv * dim + d), mode.compute);
+        score *= kScale;
+        if (c.shape.reach > 0)
+          score += c.bias.at(h, std::clamp(j - t, -c.shape.reach, c.shape.reach) + c.shape.reach);
+        weights.push_back(score);
+      }
+      const auto largest = *std::max_element(weights.begin(), weights.end());
+      double total = 0;
+      for (auto& weight : weights) total += weight = std::exp(weight - largest);
+      for (std::int64_t d = 0; d < dim; ++d) {
+        double sum = 0;
+        for (std::int64_t j = 0; j < keys; ++j)
+          sum += weights[static_cast<std::size_t>(j)] * rounded(c.v.at(j, kv * dim + d), mode.compute);
+        out.at(t, h * dim + d) = static_cast<float>(sum / total);
+      }
+    }
+  }
+  return out;
+}
+
+const std::vector<Shape>& shapes() {
+  static const std::vector<Shape> all{
+      {},
+      {.heads = 6, .kv_heads = 2, .head_dim = 24},
+      {.heads = 3, .kv_heads = 3, .head_dim = 5, .reach = 20},
+      {.reach = 128},
+      {.causal = true, .reach = 40},
+      {.heads = 8, .kv_heads = 2, .head_dim = 8, .causal = true, .reach = 300},
+  };
+  return all;
+}
+
+using MemoryAttention = EveryMode;
+DIFFUSE_EVERY_MODE(MemoryAttention, false);
+
+TEST_P(MemoryAttention, AgreesWithDouble) {
+  for (const auto& shape : shapes()) {
+    const Case c(shape, 131, shape.causal ? 131 : 203, 1);
+    const Table expected = plain(GetParam(), c);
+    const Table found = attend(GetParam(), 1, c, 131);
+    Difference difference;
+    for (std::int64_t r = 0; r < expected.rows(); ++r)
+      for (std::int64_t col = 0; col < expected.cols(); ++col)
+        difference.see(expected.at(r, col), found.at(r, col));
+    EXPECT_LT(difference.relative(), 1e-6) << shape.heads << " heads, reach " << shape.reach;
+  }
+}
+
+TEST_P(MemoryAttention, BitsAreTheSameForAnyNumberOfRowsAndThreads) {
+  for (const auto& shape : shapes()) {
+    // Over 512 keys a few rows are shared among threads in parts.
+    for (const std::int64_t keys : {203, 580}) {
+      const Case c(shape, shape.causal ? keys : 70, keys, 2);
+      const Table expected = attend(GetParam(), 1, c, c.q.rows());
+      for (const int threads : thread_counts(GetParam())) {
+        for (const std::int64_t asked : {1, 3, 64}) {
+          if (asked == 3 && keys > 512) continue;
+          ASSERT_TRUE(same_bits(expected, attend(GetParam(), threads, c, asked)))
+              << asked << " rows a call, " << threads << " threads, " << keys << " keys, reach "
+              << shape.reach;
+        }
+      }
+    }
+  }
+}
+
+TEST(MemoryAttentionArguments, AreChecked) {
+  const Mode mode{cpu_simd_targets().front(), Compute::f32};
+  Case c({}, 3, 5, 1);
+  const auto backend = make(mode);
+  KvPool pool{{4, 16, 16}, {}};
+  pool.memory = backend->allocate(backend->kv_page_bytes(pool.spec));
+  Table out(3, 64);
+  const std::int32_t page = 0;
+  const Segment no_keys{0, 3, 0, std::span(&page, 1)};
+  EXPECT_ANY_THROW(backend->attend({.q = c.q.view(),
+                                    .out = out.view(),
+                                    .kv = &pool,
+                                    .segments = std::span(&no_keys, 1),
+                                    .heads = 4,
+                                    .causal = false}));
+}
+
+class Unfold : public MemoryAttention {};
+DIFFUSE_EVERY_MODE(Unfold, false);
+
+// Its product with the weights is the convolution.
+TEST_P(Unfold, MakesConvolutionsOfProducts) {
+  const auto mode = GetParam();
+  constexpr std::int64_t kIn = 7;
+  constexpr std::int64_t kOut = 9;
+  constexpr std::int64_t kWidth = 3;
+  const Table x = Table::random(50, kIn, 1, 2);
+  const Table weight = Table::random(kOut, kIn * kWidth, 2);
+  for (const std::int64_t stride : {1, 2}) {
+    const std::int64_t windows = (50 + 2 - kWidth) / stride + 1;
+    std::vector<Table> found;
+    for (const int threads : thread_counts(mode)) {
+      auto backend = make(mode, threads);
+      Table unfolded(windows, kIn * kWidth, 1);
+      backend->unfold(
+          {.x = x.view(), .out = unfolded.view(), .width = kWidth, .stride = stride, .padding = 1});
+      EXPECT_TRUE(unfolded.gaps_kept());
+      const HostMatrix host{reinterpret_cast<const std::byte*>(weight.row(0)), DType::f32, kOut,
+                            kIn * kWidth};
+      Table y(windows, kOut);
+      backend->matmul(unfolded.view(), *backend->pack(std::span(&host, 1)), y.view(), {});
+      found.push_back(y);
+    }
+    for (const auto& y : found) EXPECT_TRUE(same_bits(found.front(), y));
+    Difference difference;
+    for (std::int64_t t = 0; t < windows; ++t) {
+      for (std::int64_t o = 0; o < kOut; ++o) {
+        double sum = 0;
+        for (std::int64_t in = 0; in < kIn; ++in) {
+          for (std::int64_t k = 0; k < kWidth; ++k) {
+            const auto frame = t * stride + k - 1;
+            if (frame < 0 || frame >= 50) continue;
+            sum +=
+                rounded(x.at(frame, in), mode.compute) * rounded(weight.at(o, in * kWidth + k), mode.compute);
+          }
+        }
+        difference.see(static_cast<float>(sum), found.front().at(t, o));
+      }
+    }
+    EXPECT_LT(difference.relative(), 1e-6) << "stride " << stride;
+  }
+}
+
+}  // namespace
+}  // namespace diffuse::test

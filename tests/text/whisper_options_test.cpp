@@ -1,0 +1,94 @@
+#include "text/whisper_options.hpp"
+
+#include <gmock/gmock.h>
+
+#include "core/error.hpp"
+
+namespace diffuse::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string problem(const Json& generate) {
+  try {
+    parse_whisper_options(generate, "request 3");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(WhisperOptions, have_the_usual_defaults) {
+  const auto options = parse_whisper_options(Json::object(), "x");
+  EXPECT_THAT(options.temperatures, ElementsAre(0, 0.2, 0.4, 0.6, 0.8, 1));
+  EXPECT_EQ(options.beam_size, 5);
+  EXPECT_EQ(options.best_of, 5);
+  EXPECT_EQ(options.patience, 1);
+  EXPECT_EQ(options.limits.compression_ratio, 2.4);
+  EXPECT_EQ(options.limits.logprob, -1);
+  EXPECT_EQ(options.limits.no_speech, 0.6);
+  EXPECT_EQ(options.prompt_reset_on_temperature, 0.5);
+  EXPECT_EQ(options.max_initial_timestamp, 1);
+  EXPECT_TRUE(options.condition_on_previous_text);
+}
+
+TEST(WhisperOptions, are_read_over_the_jobs) {
+  const auto job = parse_whisper_options({{"beam_size", 2}, {"initial_prompt", "x"}}, "x");
+  const auto own = parse_whisper_options({{"temperature", {0, 0.5}},
+                                          {"num_beams", 3},
+                                          {"no_speech_threshold", nullptr},
+                                          {"hotwords", "a b"},
+                                          {"suppress_tokens", {1, 2}},
+                                          {"max_new_tokens", 7},
+                                          {"word_timestamps", true},
+                                          {"top_k", 5}},
+                                         "x", job);
+  EXPECT_THAT(own.temperatures, ElementsAre(0, 0.5));
+  EXPECT_EQ(own.beam_size, 3);
+  EXPECT_EQ(own.initial_prompt, "x");
+  EXPECT_EQ(own.hotwords, "a b");
+  EXPECT_EQ(own.limits.no_speech, std::nullopt);
+  EXPECT_THAT(*own.suppress_tokens, ElementsAre(1, 2));
+  EXPECT_EQ(own.max_new_tokens, 7);
+  EXPECT_TRUE(own.word_timestamps);
+  EXPECT_THAT(parse_whisper_options({{"temperature", 0.5}}, "x").temperatures, ElementsAre(0.5));
+  EXPECT_EQ(parse_whisper_options({{"suppress_tokens", {-1}}}, "x").suppress_tokens, std::nullopt);
+}
+
+TEST(WhisperOptions, what_is_wrong_is_named) {
+  EXPECT_THAT(problem({{"beam_size", 0}}),
+              HasSubstr("request 3: `beam_size` must be a whole number from 1 to 64"));
+  EXPECT_THAT(problem({{"temperature", Json::array()}}), HasSubstr("1 to 32"));
+  EXPECT_THAT(problem({{"temperature", {0, "x"}}}), HasSubstr("`temperature`"));
+  EXPECT_THAT(problem({{"temperature", 1e-9}}), HasSubstr("0.000001"));
+  EXPECT_THAT(problem({{"vad_filter", 1}}), HasSubstr("true or false"));
+  EXPECT_THAT(problem({{"no_speech_threshold", 1.5}}), HasSubstr("from 0.0 to 1.0"));
+  EXPECT_THAT(problem({{"initial_prompt", 5}}), HasSubstr("a text"));
+  EXPECT_THAT(problem({{"suppress_tokens", {"x"}}}), HasSubstr("`suppress_tokens`"));
+  EXPECT_THAT(problem({{"suppress_tokens", 5}}), HasSubstr("a list of token ids"));
+}
+
+TEST(WhisperOptions, leave_the_rest_to_the_others) {
+  const Json generate = {{"beam_size", 2}, {"top_k", 5}, {"temperature", {0, 1}}, {"seed", 1}};
+  EXPECT_EQ(without_whisper_keys(generate), Json({{"top_k", 5}, {"seed", 1}}));
+  EXPECT_EQ(without_whisper_keys({{"temperature", 0.5}}), Json({{"temperature", 0.5}}));
+  EXPECT_TRUE(is_whisper_key("vad_filter"));
+  EXPECT_FALSE(is_whisper_key("temperature"));
+  EXPECT_FALSE(is_whisper_key("prompt"));
+}
+
+TEST(WhisperOptions, language_and_task_are_checked) {
+  WhisperOptions options;
+  set_language(options, "German", "x");
+  EXPECT_EQ(options.language, "de");
+  set_language(options, "auto", "x");
+  EXPECT_EQ(options.language, "");
+  EXPECT_THROW(set_language(options, "klingon", "x"), Error);
+  set_task(options, "translate", "x");
+  EXPECT_EQ(options.task, SpeechTask::translate);
+  EXPECT_THROW(set_task(options, "sing", "x"), Error);
+}
+
+}  // namespace
+}  // namespace diffuse::test
