@@ -278,8 +278,12 @@ TEST_F(StandinNccl, TwoRanksOnOneDevice) {
 }
 
 TEST_F(StandinNccl, APeerThatIsGoneIsARemoteError) {
-  both([](Rank& self, int rank) {
+  // Rank 1 goes when rank 0 has its link.
+  std::atomic<bool> linked{false};
+  both([&](Rank& self, int rank) {
     ASSERT_EQ(self.settle(), ncclSuccess);
+    if (rank == 0) linked = true;
+    for (int i = 0; i < 2000 && !linked; ++i) std::this_thread::sleep_for(milliseconds(1));
     if (rank == 1) return;
     auto state = ncclSuccess;
     for (int i = 0; i < 2000 && state == ncclSuccess; ++i) {
