@@ -8,7 +8,7 @@
 #include "job/spec.hpp"
 #include "media/sound.hpp"
 #include "text/generate_options.hpp"
-#include "text/whisper_options.hpp"
+#include "text/speech_options.hpp"
 
 namespace diffuse {
 namespace {
@@ -31,7 +31,7 @@ void check_options(const Job& job, const std::string& what) {
   for (const auto& request : job.requests) {
     const auto where = what + ": request '" + request.id + "'";
     if (request.audio) {
-      WhisperOptions options;
+      SpeechOptions options;
       set_language(options, request.language, where);
     } else {
       check_text_options(request.generate, where + ": generate");
@@ -41,8 +41,8 @@ void check_options(const Job& job, const std::string& what) {
 
 int pack(const PackFlags& flags) {
   const auto check = [](const Json& object, const std::string& what) {
-    parse_whisper_options(object, what);
-    parse_generate(without_whisper_keys(object), what);
+    parse_speech_options(object, what);
+    parse_generate(without_speech_keys(object), what);
   };
   const auto job = read_spec(flags.spec, flags.model, check, media::read_speech);
   check_options(job, "job spec '" + flags.spec + "'");

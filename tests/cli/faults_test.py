@@ -57,8 +57,12 @@ class RankTest(CommandLineTest):
         self.goes_on()
 
     def test_two_runs_on_one_output(self):
-        running, _ = self.started()
-        self.fails(74, "another run", *self.command)
+        running, ranks = self.started()
+        os.kill(ranks[0], signal.SIGSTOP)  # so that it cannot end before the other has begun
+        try:
+            self.fails(74, "another run", *self.command)
+        finally:
+            os.kill(ranks[0], signal.SIGCONT)
         self.assertEqual(running.wait().code, 0)
 
 

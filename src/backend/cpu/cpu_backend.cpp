@@ -22,26 +22,6 @@ void same_shape(ConstRows x, const Rows& y, const char* what) {
 
 }  // namespace
 
-kernels::Activation kernel_activation(Activation activation) {
-  switch (activation) {
-    case Activation::none:
-      return kernels::Activation::none;
-    case Activation::silu:
-      return kernels::Activation::silu;
-    case Activation::gelu_erf:
-      return kernels::Activation::gelu_erf;
-    case Activation::gelu_tanh:
-      return kernels::Activation::gelu_tanh;
-    case Activation::quick_gelu:
-      return kernels::Activation::quick_gelu;
-    case Activation::relu:
-      return kernels::Activation::relu;
-    case Activation::relu_squared:
-      return kernels::Activation::relu_squared;
-  }
-  throw_internal("CPU backend: an unknown activation");
-}
-
 CpuBackend::CpuBackend(int threads, Compute compute, kernels::SimdTarget target)
     : pool_(threads),
       compute_(compute),

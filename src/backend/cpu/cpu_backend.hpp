@@ -10,6 +10,7 @@
 #include "backend/backend.hpp"
 #include "backend/cpu/matrix.hpp"
 #include "backend/cpu/memory.hpp"
+#include "backend/kernel_activation.hpp"
 #include "core/thread_pool.hpp"
 #include "kernels/layout.hpp"
 #include "kernels/targets.hpp"
@@ -96,7 +97,5 @@ class CpuBackend : public Backend {
   Scratch partials_;             // attention states of cut contexts
   std::vector<Scratch> thread_;  // one a thread
 };
-
-kernels::Activation kernel_activation(Activation activation);
 
 }  // namespace diffuse::cpu

@@ -7,26 +7,6 @@
 namespace diffuse {
 namespace cuda {
 
-kernels::Activation kernel_activation(Activation activation) {
-  switch (activation) {
-    case Activation::none:
-      return kernels::Activation::none;
-    case Activation::silu:
-      return kernels::Activation::silu;
-    case Activation::gelu_erf:
-      return kernels::Activation::gelu_erf;
-    case Activation::gelu_tanh:
-      return kernels::Activation::gelu_tanh;
-    case Activation::quick_gelu:
-      return kernels::Activation::quick_gelu;
-    case Activation::relu:
-      return kernels::Activation::relu;
-    case Activation::relu_squared:
-      return kernels::Activation::relu_squared;
-  }
-  throw_internal("CUDA backend: an unknown activation");
-}
-
 kernels::cuda::RowsIn in(ConstRows rows) {
   return {rows.data, rows.rows, rows.cols, rows.stride};
 }

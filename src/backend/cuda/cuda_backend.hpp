@@ -15,6 +15,7 @@
 #include "backend/cuda/products.hpp"
 #include "backend/cuda/staging.hpp"
 #include "backend/cuda/tables.hpp"
+#include "backend/kernel_activation.hpp"
 #include "kernels/cuda/launches.hpp"
 
 namespace diffuse::cuda {
@@ -108,7 +109,6 @@ class CudaBackend : public Backend {
   Scratch argmax_, chosen_;
 };
 
-kernels::Activation kernel_activation(Activation activation);
 kernels::cuda::RowsIn in(ConstRows rows);
 kernels::cuda::RowsOut out(Rows rows);
 // Throws internal with the text where the condition does not hold.

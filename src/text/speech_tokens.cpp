@@ -1,4 +1,4 @@
-#include "text/whisper_tokens.hpp"
+#include "text/speech_tokens.hpp"
 
 #include <algorithm>
 
@@ -70,23 +70,22 @@ class Reader {
 
 }  // namespace
 
-std::optional<std::int32_t> WhisperTokens::language_id(std::string_view code) const {
+std::optional<std::int32_t> SpeechTokens::language_id(std::string_view code) const {
   for (const auto& language : languages)
     if (language.code == code) return language.id;
   return std::nullopt;
 }
 
-std::string_view WhisperTokens::language_of(std::int32_t id) const {
+std::string_view SpeechTokens::language_of(std::int32_t id) const {
   for (const auto& language : languages)
     if (language.id == id) return language.code;
   return {};
 }
 
-WhisperTokens parse_whisper_tokens(const Json& generation_config, std::int64_t vocab,
-                                   const std::string& what) {
+SpeechTokens parse_speech_tokens(const Json& generation_config, std::int64_t vocab, const std::string& what) {
   if (!generation_config.is_object()) throw_bad_data(what + ": not a JSON object");
   const Reader in(generation_config, vocab, what);
-  WhisperTokens tokens;
+  SpeechTokens tokens;
   tokens.start = in.id("decoder_start_token_id");
   tokens.end = in.id("eos_token_id");
   tokens.no_timestamps = in.id("no_timestamps_token_id");

@@ -1,4 +1,4 @@
-#include "text/whisper_rules.hpp"
+#include "text/speech_rules.hpp"
 
 #include <gmock/gmock.h>
 
@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "core/error.hpp"
-#include "tests/text/whisper_support.hpp"
-#include "text/whisper_languages.hpp"
-#include "text/whisper_prompt.hpp"
+#include "tests/text/speech_support.hpp"
+#include "text/speech_languages.hpp"
+#include "text/speech_prompt.hpp"
 
 namespace diffuse::test {
 namespace {
@@ -23,11 +23,11 @@ Ids allowed(const std::vector<float>& logits) {
   return ids;
 }
 
-TEST(WhisperRules, allow_what_transformers_allows) {
+TEST(SpeechRules, allow_what_transformers_allows) {
   const auto tokens = small_tokens();
   std::size_t seen = 0;
-  for (const auto& one : whisper_fixture()["rules"]) {
-    WhisperRules rules;
+  for (const auto& one : speech_fixture()["rules"]) {
+    SpeechRules rules;
     rules.suppress = tokens.suppress;
     if (const int limit = one["limit"]; limit >= 0) rules.max_initial_timestamp = limit;
     auto logits = list_of<float>(one["logits"]);
@@ -43,8 +43,8 @@ TEST(WhisperRules, allow_what_transformers_allows) {
   EXPECT_EQ(seen, 80U);
 }
 
-TEST(WhisperRules, without_timestamps_only_the_lists_count) {
-  WhisperRules rules;
+TEST(SpeechRules, without_timestamps_only_the_lists_count) {
+  SpeechRules rules;
   rules.timestamps = false;
   rules.suppress = {1};
   std::vector<float> logits(40, 0.5F);
@@ -59,8 +59,8 @@ TEST(WhisperRules, without_timestamps_only_the_lists_count) {
   EXPECT_EQ(allowed(blank).size(), 39U);
 }
 
-TEST(WhisperRules, runs_do_not_come_twice) {
-  WhisperRules rules;
+TEST(SpeechRules, runs_do_not_come_twice) {
+  SpeechRules rules;
   rules.timestamps = false;
   rules.no_repeat_ngram = 3;
   const auto after = [&](const Ids& prompt, const Ids& chosen) {
@@ -78,8 +78,8 @@ TEST(WhisperRules, runs_do_not_come_twice) {
   EXPECT_THAT(after({}, {1}), ElementsAre());
 }
 
-TEST(WhisperRules, repetition_costs) {
-  WhisperRules rules;
+TEST(SpeechRules, repetition_costs) {
+  SpeechRules rules;
   rules.timestamps = false;
   rules.repetition_penalty = 2;
   std::vector<float> logits = {1, -1, 1, -1};
@@ -87,8 +87,8 @@ TEST(WhisperRules, repetition_costs) {
   EXPECT_THAT(logits, ElementsAre(0.5F, -2.0F, 1.0F, -1.0F));
 }
 
-TEST(WhisperRules, language_and_silence_are_those_of_softmax) {
-  const auto& one = whisper_fixture()["language"];
+TEST(SpeechRules, language_and_silence_are_those_of_softmax) {
+  const auto& one = speech_fixture()["language"];
   const auto logits = list_of<float>(one["logits"]);
   const auto guess = detect_language(logits, small_tokens());
   EXPECT_EQ(guess.id, one["id"].get<std::int32_t>());
@@ -96,11 +96,11 @@ TEST(WhisperRules, language_and_silence_are_those_of_softmax) {
   for (std::size_t i = 0; i < 2; ++i) EXPECT_NEAR(guess.all[i], one["all"][i].get<double>(), 1e-6);
   EXPECT_EQ(guess.probability, std::max(guess.all[0], guess.all[1]));
   EXPECT_NEAR(token_probability(logits, 28), one["no_speech"].get<double>(), 1e-8);
-  EXPECT_THROW(detect_language(logits, WhisperTokens{}), Error);
+  EXPECT_THROW(detect_language(logits, SpeechTokens{}), Error);
   EXPECT_THROW(token_probability(logits, 60), Error);
 }
 
-TEST(WhisperLanguages, have_codes_names_and_tokens) {
+TEST(SpeechLanguages, have_codes_names_and_tokens) {
   EXPECT_EQ(language_code("de"), "de");
   EXPECT_EQ(language_code("German"), "de");
   EXPECT_EQ(language_code("<|haw|>"), "haw");
@@ -112,7 +112,7 @@ TEST(WhisperLanguages, have_codes_names_and_tokens) {
   EXPECT_FALSE(is_spaceless("de"));
 }
 
-TEST(WhisperPrompt, has_its_parts_in_order) {
+TEST(SpeechPrompt, has_its_parts_in_order) {
   const auto tokens = small_tokens();
   const Ids previous = {1, 2, 3};
   const Ids hotwords = {7, 8};
@@ -135,7 +135,7 @@ TEST(WhisperPrompt, has_its_parts_in_order) {
   EXPECT_THAT(window_prompt(tokens, parts, 448).tokens, ElementsAre(27, 1, 2, 3, 21, 23, 24, 30, 9));
 }
 
-TEST(WhisperPrompt, fits_the_context) {
+TEST(SpeechPrompt, fits_the_context) {
   const auto tokens = small_tokens();
   Ids many(500, 1);
   many.back() = 2;
@@ -157,7 +157,7 @@ TEST(WhisperPrompt, fits_the_context) {
   EXPECT_EQ(window_prompt(tokens, parts, 448).tokens.size(), 4U + 223U);
 }
 
-TEST(WhisperPrompt, of_one_language_has_no_language) {
+TEST(SpeechPrompt, of_one_language_has_no_language) {
   auto tokens = small_tokens();
   tokens.languages.clear();
   EXPECT_THAT(window_prompt(tokens, {}, 448).tokens, ElementsAre(21));
@@ -177,8 +177,8 @@ Json real_config() {
           {"max_initial_timestamp_index", 50}};
 }
 
-TEST(WhisperTokens, are_read_from_the_generation_config) {
-  const auto tokens = parse_whisper_tokens(real_config(), 51865, "x");
+TEST(SpeechTokens, are_read_from_the_generation_config) {
+  const auto tokens = parse_speech_tokens(real_config(), 51865, "x");
   EXPECT_EQ(tokens.start, 50258);
   EXPECT_EQ(tokens.end, 50257);
   EXPECT_EQ(tokens.first_timestamp, 50364);
@@ -192,10 +192,10 @@ TEST(WhisperTokens, are_read_from_the_generation_config) {
   EXPECT_EQ(tokens.max_initial_timestamp, 50);
   auto english = real_config();
   english["is_multilingual"] = false;
-  EXPECT_FALSE(parse_whisper_tokens(english, 51865, "x").multilingual());
+  EXPECT_FALSE(parse_speech_tokens(english, 51865, "x").multilingual());
 }
 
-TEST(WhisperTokens, what_is_none_is_named) {
+TEST(SpeechTokens, what_is_none_is_named) {
   const auto problem = [](const char* key, const Json& value) -> std::string {
     auto config = real_config();
     if (value.is_discarded()) {
@@ -204,7 +204,7 @@ TEST(WhisperTokens, what_is_none_is_named) {
       config[key] = value;
     }
     try {
-      parse_whisper_tokens(config, 51865, "the file");
+      parse_speech_tokens(config, 51865, "the file");
     } catch (const Error& error) {
       return error.what();
     }

@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
-#include "text/whisper_tokens.hpp"
+#include "text/speech_tokens.hpp"
 
 namespace diffuse {
 
-struct WhisperRules {
+struct SpeechRules {
   bool timestamps = true;      // false: the prompt said <|notimestamps|>, and none is chosen by rule
   bool suppress_first = true;  // the tokens of `suppress_first` at the beginning
   std::optional<std::int32_t> max_initial_timestamp;  // index; nothing: no limit
@@ -31,8 +31,7 @@ struct WhisperRules {
 //   - where all timestamps together are likelier than the likeliest other token, it is a timestamp.
 // `logits` is [vocab].
 void apply_rules(std::span<float> logits, std::span<const std::int32_t> prompt,
-                 std::span<const std::int32_t> chosen, const WhisperTokens& tokens,
-                 const WhisperRules& rules);
+                 std::span<const std::int32_t> chosen, const SpeechTokens& tokens, const SpeechRules& rules);
 
 struct LanguageGuess {
   std::int32_t id = -1;
@@ -42,7 +41,7 @@ struct LanguageGuess {
 
 // The language of a window from the logits behind <|startoftranscript|> alone. [vocab]. Throws internal for a
 // model without languages, or a row that is broken.
-LanguageGuess detect_language(std::span<const float> logits, const WhisperTokens& tokens);
+LanguageGuess detect_language(std::span<const float> logits, const SpeechTokens& tokens);
 
 // softmax(logits)[id]: with <|nospeech|> and the logits at <|startoftranscript|>, the probability that
 // nothing is said.

@@ -1,4 +1,4 @@
-#include "text/whisper_words.hpp"
+#include "text/speech_words.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/utf8.hpp"
-#include "text/whisper_languages.hpp"
+#include "text/speech_languages.hpp"
 
 namespace diffuse {
 namespace {
@@ -214,7 +214,7 @@ std::vector<std::int64_t> token_starts(const Attention& attention, std::int64_t 
   return warped_starts(cost, wanted, used);
 }
 
-std::vector<WordTokens> words_of(std::span<const std::int32_t> ids, const WhisperTokens& tokens,
+std::vector<WordTokens> words_of(std::span<const std::int32_t> ids, const SpeechTokens& tokens,
                                  std::string_view language, const DecodeTokens& decode) {
   auto pieces = character_words(ids, decode);
   if (is_spaceless(language)) return pieces;
@@ -233,7 +233,7 @@ std::vector<WordTokens> words_of(std::span<const std::int32_t> ids, const Whispe
 }
 
 std::vector<TimedWord> timed_words(std::span<const std::int32_t> ids, std::span<const std::int64_t> starts,
-                                   std::span<const double> probabilities, const WhisperTokens& tokens,
+                                   std::span<const double> probabilities, const SpeechTokens& tokens,
                                    std::string_view language, const DecodeTokens& decode) {
   if (starts.size() != ids.size() + 1 || probabilities.size() != ids.size())
     throw_internal("the words' tokens, times and probabilities do not fit together");
@@ -279,7 +279,7 @@ void merge_punctuation(std::vector<TimedWord>& words, std::string_view prepended
 }
 
 void place_words(std::span<TranscriptSegment> segments, std::vector<TimedWord> words,
-                 const WhisperTokens& tokens, double last_speech, const WordOptions& options) {
+                 const SpeechTokens& tokens, double last_speech, const WordOptions& options) {
   if (segments.empty()) return;
   std::vector<double> lengths;
   for (const auto& word : words)

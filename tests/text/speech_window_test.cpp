@@ -1,9 +1,9 @@
-#include "text/whisper_window.hpp"
+#include "text/speech_window.hpp"
 
 #include <gmock/gmock.h>
 
-#include "tests/text/whisper_support.hpp"
-#include "text/whisper_beams.hpp"
+#include "tests/text/speech_support.hpp"
+#include "text/speech_beams.hpp"
 
 namespace diffuse::test {
 namespace {
@@ -11,18 +11,18 @@ namespace {
 using testing::ElementsAre;
 using Ids = std::vector<std::int32_t>;
 
-TEST(WhisperWindow, compression_is_that_of_python) {
-  for (const auto& one : whisper_fixture()["ratios"])
+TEST(SpeechWindow, compression_is_that_of_python) {
+  for (const auto& one : speech_fixture()["ratios"])
     EXPECT_EQ(compression_ratio(one[0].get<std::string>()), one[1].get<double>()) << one[0];
   EXPECT_EQ(compression_ratio(""), 0);
 }
 
-TEST(WhisperWindow, average_counts_the_end) {
+TEST(SpeechWindow, average_counts_the_end) {
   EXPECT_EQ(average_logprob(-6, 2), -2);
   EXPECT_EQ(average_logprob(-1, 0), -1);
 }
 
-TEST(WhisperWindow, is_judged_by_its_scores) {
+TEST(SpeechWindow, is_judged_by_its_scores) {
   const FallbackLimits limits;
   const auto verdict = [&](double logprob, double ratio, double no_speech, bool last = false) {
     return judge({logprob, ratio, no_speech}, limits, last);
@@ -43,7 +43,7 @@ WindowCut cut(const Ids& chosen, std::int64_t frames = 3000) {
   return cut_window(chosen, small_tokens(), frames);
 }
 
-TEST(WhisperWindow, is_cut_at_its_pairs) {
+TEST(SpeechWindow, is_cut_at_its_pairs) {
   // 0.00 text 1.00 | 1.00 text 2.00 | 2.00 text
   const auto two = cut({30, 1, 80, 80, 2, 130, 130, 3});
   EXPECT_THAT(two.segments, ElementsAre(CutSegment{0, 3, 0, 1}, CutSegment{3, 6, 1, 2}));
@@ -52,7 +52,7 @@ TEST(WhisperWindow, is_cut_at_its_pairs) {
   EXPECT_FALSE(two.to_the_end);
 }
 
-TEST(WhisperWindow, a_single_timestamp_at_the_end_ends_it) {
+TEST(SpeechWindow, a_single_timestamp_at_the_end_ends_it) {
   const auto single = cut({30, 1, 80, 80, 2, 130}, 2500);
   EXPECT_THAT(single.segments, ElementsAre(CutSegment{0, 3, 0, 1}, CutSegment{3, 6, 1, 2}));
   EXPECT_TRUE(single.to_the_end);
@@ -63,7 +63,7 @@ TEST(WhisperWindow, a_single_timestamp_at_the_end_ends_it) {
   EXPECT_EQ(alone.advance, 2500);
 }
 
-TEST(WhisperWindow, without_pairs_is_one_segment) {
+TEST(SpeechWindow, without_pairs_is_one_segment) {
   EXPECT_THAT(cut({30, 1, 2}, 1234).segments, ElementsAre(CutSegment{0, 3, 0, 12.34}));
   EXPECT_THAT(cut({40, 1, 2}, 1234).segments, ElementsAre(CutSegment{0, 3, 0, 10 * 0.02}));
   EXPECT_THAT(cut({1, 2}, 100).segments, ElementsAre(CutSegment{0, 2, 0, 1}));
@@ -71,7 +71,7 @@ TEST(WhisperWindow, without_pairs_is_one_segment) {
   EXPECT_EQ(cut({}, 100).advance, 100);
 }
 
-TEST(WhisperWindow, always_goes_on) {
+TEST(SpeechWindow, always_goes_on) {
   EXPECT_EQ(cut({30, 30, 1}, 700).advance, 700);
 }
 

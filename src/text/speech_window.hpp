@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/whisper_tokens.hpp"
+#include "text/speech_tokens.hpp"
 
 namespace diffuse {
 
@@ -59,6 +59,6 @@ struct WindowCut {
 
 // Cuts a window's tokens (without prompt and end) at its pairs of timestamps. `frames` of the recording are
 // in the window.
-WindowCut cut_window(std::span<const std::int32_t> chosen, const WhisperTokens& tokens, std::int64_t frames);
+WindowCut cut_window(std::span<const std::int32_t> chosen, const SpeechTokens& tokens, std::int64_t frames);
 
 }  // namespace diffuse

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "core/json.hpp"
-#include "text/whisper_prompt.hpp"
-#include "text/whisper_window.hpp"
-#include "text/whisper_words.hpp"
+#include "text/speech_prompt.hpp"
+#include "text/speech_window.hpp"
+#include "text/speech_words.hpp"
 
 namespace diffuse {
 
-struct WhisperOptions {
+struct SpeechOptions {
   std::string language;  // code; empty: found from the first window
   SpeechTask task = SpeechTask::transcribe;
   bool multilingual = false;                                      // find the language of each window anew
@@ -45,19 +45,19 @@ struct WhisperOptions {
 };
 
 // True for a key of `generate` that is speech's alone.
-bool is_whisper_key(std::string_view key);
+bool is_speech_key(std::string_view key);
 
 // Takes the keys of a `generate` object that are speech's (also `temperature`, a number or a list here,
 // `num_beams` for `beam_size`, `repetition_penalty` and `max_new_tokens`) over `base`; null counts as not
-// given. Other keys are not looked at: parse_generate does that with what without_whisper_keys leaves. Throws
+// given. Other keys are not looked at: parse_generate does that with what without_speech_keys leaves. Throws
 // bad data, one line that begins with `what`, for a wrong type or a value out of range.
-WhisperOptions parse_whisper_options(const Json& generate, const std::string& what,
-                                     const WhisperOptions& base = {});
-Json without_whisper_keys(const Json& generate);
+SpeechOptions parse_speech_options(const Json& generate, const std::string& what,
+                                   const SpeechOptions& base = {});
+Json without_speech_keys(const Json& generate);
 
 // `language` (code, token or English name) and `task` of a request. Throws bad data for one that is not
 // known.
-void set_language(WhisperOptions& options, const std::string& language, const std::string& what);
-void set_task(WhisperOptions& options, const std::string& task, const std::string& what);
+void set_language(SpeechOptions& options, const std::string& language, const std::string& what);
+void set_task(SpeechOptions& options, const std::string& task, const std::string& what);
 
 }  // namespace diffuse

@@ -1,4 +1,4 @@
-#include "text/whisper_beams.hpp"
+#include "text/speech_beams.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "text/whisper_transcriber.hpp"
+#include "text/speech_transcriber.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -23,8 +23,7 @@ double end_of(std::span<const TranscriptSegment> segments) {
 
 }  // namespace
 
-SpeechText speech_text(const Tokenizer& tokenizer, const WhisperTokens& tokens,
-                       const WhisperOptions& options) {
+SpeechText speech_text(const Tokenizer& tokenizer, const SpeechTokens& tokens, const SpeechOptions& options) {
   const auto encode = [&](const std::string& text) {
     const auto bare = stripped(text);
     if (bare.empty()) return std::vector<std::int32_t>();
@@ -36,7 +35,7 @@ SpeechText speech_text(const Tokenizer& tokenizer, const WhisperTokens& tokens,
           encode(options.initial_prompt), encode(options.prefix), encode(options.hotwords)};
 }
 
-Transcriber::Transcriber(std::shared_ptr<const WhisperTokens> tokens, WhisperOptions options, SpeechText text,
+Transcriber::Transcriber(std::shared_ptr<const SpeechTokens> tokens, SpeechOptions options, SpeechText text,
                          std::int64_t frames, std::int64_t context)
     : tokens_(std::move(tokens)),
       options_(std::move(options)),
@@ -91,8 +90,8 @@ void Transcriber::detected(const LanguageGuess& guess) {
   decode();
 }
 
-WhisperRules Transcriber::rules() const {
-  WhisperRules rules;
+SpeechRules Transcriber::rules() const {
+  SpeechRules rules;
   rules.timestamps = !options_.without_timestamps;
   rules.suppress_first = options_.suppress_blank;
   if (options_.max_initial_timestamp)

@@ -11,17 +11,17 @@
 
 #include "core/json.hpp"
 #include "core/utf8.hpp"
-#include "text/whisper_tokens.hpp"
+#include "text/speech_tokens.hpp"
 
 namespace diffuse::test {
 
-inline const Json& whisper_fixture() {
+inline const Json& speech_fixture() {
   static const Json kFixture = read_json(std::filesystem::path(DIFFUSE_TEST_DATA) / "text" / "whisper.json");
   return kFixture;
 }
 
-inline WhisperTokens small_tokens() {
-  WhisperTokens tokens;
+inline SpeechTokens small_tokens() {
+  SpeechTokens tokens;
   tokens.end = 20;
   tokens.start = 21;
   tokens.languages = {{"en", 22}, {"de", 23}};
@@ -45,7 +45,7 @@ inline std::string small_decode(std::span<const std::int32_t> ids) {
     } else if (id > 20) {
       bytes += "<|" + std::to_string(id) + "|>";
     } else {
-      const auto hex = whisper_fixture()["pieces"][static_cast<std::size_t>(id)].get<std::string>();
+      const auto hex = speech_fixture()["pieces"][static_cast<std::size_t>(id)].get<std::string>();
       for (std::size_t i = 0; i < hex.size(); i += 2)
         bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
     }

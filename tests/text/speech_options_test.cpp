@@ -1,4 +1,4 @@
-#include "text/whisper_options.hpp"
+#include "text/speech_options.hpp"
 
 #include <gmock/gmock.h>
 
@@ -12,15 +12,15 @@ using testing::HasSubstr;
 
 std::string problem(const Json& generate) {
   try {
-    parse_whisper_options(generate, "request 3");
+    parse_speech_options(generate, "request 3");
   } catch (const Error& error) {
     return error.what();
   }
   return "";
 }
 
-TEST(WhisperOptions, have_the_usual_defaults) {
-  const auto options = parse_whisper_options(Json::object(), "x");
+TEST(SpeechOptions, have_the_usual_defaults) {
+  const auto options = parse_speech_options(Json::object(), "x");
   EXPECT_THAT(options.temperatures, ElementsAre(0, 0.2, 0.4, 0.6, 0.8, 1));
   EXPECT_EQ(options.beam_size, 5);
   EXPECT_EQ(options.best_of, 5);
@@ -33,17 +33,17 @@ TEST(WhisperOptions, have_the_usual_defaults) {
   EXPECT_TRUE(options.condition_on_previous_text);
 }
 
-TEST(WhisperOptions, are_read_over_the_jobs) {
-  const auto job = parse_whisper_options({{"beam_size", 2}, {"initial_prompt", "x"}}, "x");
-  const auto own = parse_whisper_options({{"temperature", {0, 0.5}},
-                                          {"num_beams", 3},
-                                          {"no_speech_threshold", nullptr},
-                                          {"hotwords", "a b"},
-                                          {"suppress_tokens", {1, 2}},
-                                          {"max_new_tokens", 7},
-                                          {"word_timestamps", true},
-                                          {"top_k", 5}},
-                                         "x", job);
+TEST(SpeechOptions, are_read_over_the_jobs) {
+  const auto job = parse_speech_options({{"beam_size", 2}, {"initial_prompt", "x"}}, "x");
+  const auto own = parse_speech_options({{"temperature", {0, 0.5}},
+                                         {"num_beams", 3},
+                                         {"no_speech_threshold", nullptr},
+                                         {"hotwords", "a b"},
+                                         {"suppress_tokens", {1, 2}},
+                                         {"max_new_tokens", 7},
+                                         {"word_timestamps", true},
+                                         {"top_k", 5}},
+                                        "x", job);
   EXPECT_THAT(own.temperatures, ElementsAre(0, 0.5));
   EXPECT_EQ(own.beam_size, 3);
   EXPECT_EQ(own.initial_prompt, "x");
@@ -52,11 +52,11 @@ TEST(WhisperOptions, are_read_over_the_jobs) {
   EXPECT_THAT(*own.suppress_tokens, ElementsAre(1, 2));
   EXPECT_EQ(own.max_new_tokens, 7);
   EXPECT_TRUE(own.word_timestamps);
-  EXPECT_THAT(parse_whisper_options({{"temperature", 0.5}}, "x").temperatures, ElementsAre(0.5));
-  EXPECT_EQ(parse_whisper_options({{"suppress_tokens", {-1}}}, "x").suppress_tokens, std::nullopt);
+  EXPECT_THAT(parse_speech_options({{"temperature", 0.5}}, "x").temperatures, ElementsAre(0.5));
+  EXPECT_EQ(parse_speech_options({{"suppress_tokens", {-1}}}, "x").suppress_tokens, std::nullopt);
 }
 
-TEST(WhisperOptions, what_is_wrong_is_named) {
+TEST(SpeechOptions, what_is_wrong_is_named) {
   EXPECT_THAT(problem({{"beam_size", 0}}),
               HasSubstr("request 3: `beam_size` must be a whole number from 1 to 64"));
   EXPECT_THAT(problem({{"temperature", Json::array()}}), HasSubstr("1 to 32"));
@@ -69,17 +69,17 @@ TEST(WhisperOptions, what_is_wrong_is_named) {
   EXPECT_THAT(problem({{"suppress_tokens", 5}}), HasSubstr("a list of token ids"));
 }
 
-TEST(WhisperOptions, leave_the_rest_to_the_others) {
+TEST(SpeechOptions, leave_the_rest_to_the_others) {
   const Json generate = {{"beam_size", 2}, {"top_k", 5}, {"temperature", {0, 1}}, {"seed", 1}};
-  EXPECT_EQ(without_whisper_keys(generate), Json({{"top_k", 5}, {"seed", 1}}));
-  EXPECT_EQ(without_whisper_keys({{"temperature", 0.5}}), Json({{"temperature", 0.5}}));
-  EXPECT_TRUE(is_whisper_key("vad_filter"));
-  EXPECT_FALSE(is_whisper_key("temperature"));
-  EXPECT_FALSE(is_whisper_key("prompt"));
+  EXPECT_EQ(without_speech_keys(generate), Json({{"top_k", 5}, {"seed", 1}}));
+  EXPECT_EQ(without_speech_keys({{"temperature", 0.5}}), Json({{"temperature", 0.5}}));
+  EXPECT_TRUE(is_speech_key("vad_filter"));
+  EXPECT_FALSE(is_speech_key("temperature"));
+  EXPECT_FALSE(is_speech_key("prompt"));
 }
 
-TEST(WhisperOptions, language_and_task_are_checked) {
-  WhisperOptions options;
+TEST(SpeechOptions, language_and_task_are_checked) {
+  SpeechOptions options;
   set_language(options, "German", "x");
   EXPECT_EQ(options.language, "de");
   set_language(options, "auto", "x");

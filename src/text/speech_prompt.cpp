@@ -1,10 +1,10 @@
-#include "text/whisper_prompt.hpp"
+#include "text/speech_prompt.hpp"
 
 #include <algorithm>
 
 namespace diffuse {
 
-WindowPrompt window_prompt(const WhisperTokens& tokens, const PromptParts& parts, std::int64_t context) {
+WindowPrompt window_prompt(const SpeechTokens& tokens, const PromptParts& parts, std::int64_t context) {
   const auto most = static_cast<std::size_t>(std::max<std::int64_t>(context / 2 - 1, 0));
   WindowPrompt prompt;
   auto& out = prompt.tokens;

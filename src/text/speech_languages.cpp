@@ -1,4 +1,4 @@
-#include "text/whisper_languages.hpp"
+#include "text/speech_languages.hpp"
 
 #include <algorithm>
 #include <array>

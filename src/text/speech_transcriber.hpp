@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "core/transcript.hpp"
+#include "text/speech_options.hpp"
+#include "text/speech_rules.hpp"
+#include "text/speech_tokens.hpp"
+#include "text/speech_words.hpp"
 #include "text/tokenizer.hpp"
-#include "text/whisper_options.hpp"
-#include "text/whisper_rules.hpp"
-#include "text/whisper_tokens.hpp"
-#include "text/whisper_words.hpp"
 
 namespace diffuse {
 
@@ -30,8 +30,7 @@ struct SpeechText {
 };
 // `options`' texts as tokens, with a space in front and without special tokens; keeps a copy of the
 // tokenizer.
-SpeechText speech_text(const Tokenizer& tokenizer, const WhisperTokens& tokens,
-                       const WhisperOptions& options);
+SpeechText speech_text(const Tokenizer& tokenizer, const SpeechTokens& tokens, const SpeechOptions& options);
 
 // Frames are 10 ms of log-mel; a window is frames [seek, seek + frames) of the recording, filled up to 3000.
 struct DetectStep {  // the logits behind <|startoftranscript|> alone -> detect_language -> detected()
@@ -42,7 +41,7 @@ struct DecodeStep {  // choose tokens until the end or `max_new_tokens` -> decod
   std::int64_t seek = 0;
   std::int64_t frames = 0;
   WindowPrompt prompt;
-  WhisperRules rules;
+  SpeechRules rules;
   double temperature = 0;
   std::int64_t attempt = 0;  // how many temperatures were tried on this window before: part of the random key
   std::int64_t beams = 1;    // at temperature 0: 1 is greedy, more a BeamSearch
@@ -69,7 +68,7 @@ class Transcriber {
  public:
   // `frames` of the recording's features; `context`: the decoder's positions. Throws bad data where the
   // options ask for a language or a task that the model does not have, or for words without alignment heads.
-  Transcriber(std::shared_ptr<const WhisperTokens> tokens, WhisperOptions options, SpeechText text,
+  Transcriber(std::shared_ptr<const SpeechTokens> tokens, SpeechOptions options, SpeechText text,
               std::int64_t frames, std::int64_t context);
 
   const SpeechStep& step() const { return step_; }
@@ -105,10 +104,10 @@ class Transcriber {
   void expect() const;
   double seconds(std::int64_t frame) const { return static_cast<double>(frame) / 100; }
   std::vector<std::int32_t> text_of(std::span<const std::int32_t> ids) const;
-  WhisperRules rules() const;
+  SpeechRules rules() const;
 
-  std::shared_ptr<const WhisperTokens> tokens_;
-  WhisperOptions options_;
+  std::shared_ptr<const SpeechTokens> tokens_;
+  SpeechOptions options_;
   SpeechText text_;
   std::int64_t frames_;
   std::int64_t context_;

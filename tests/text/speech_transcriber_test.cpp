@@ -1,12 +1,12 @@
 // Whole recordings, window by window, against openai-whisper's transcribe() with a model that answers from a
 // script: the same prompts are asked for, and the same segments come out.
 
-#include "text/whisper_transcriber.hpp"
+#include "text/speech_transcriber.hpp"
 
 #include <gmock/gmock.h>
 
 #include "core/error.hpp"
-#include "tests/text/whisper_support.hpp"
+#include "tests/text/speech_support.hpp"
 
 namespace diffuse::test {
 namespace {
@@ -15,8 +15,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Ids = std::vector<std::int32_t>;
 
-std::shared_ptr<const WhisperTokens> shared_tokens() {
-  return std::make_shared<const WhisperTokens>(small_tokens());
+std::shared_ptr<const SpeechTokens> shared_tokens() {
+  return std::make_shared<const SpeechTokens>(small_tokens());
 }
 
 SpeechText small_text(bool prompt = false) {
@@ -24,8 +24,8 @@ SpeechText small_text(bool prompt = false) {
 }
 
 // openai-whisper's names -> ours.
-WhisperOptions options_of(const Json& run) {
-  WhisperOptions options;
+SpeechOptions options_of(const Json& run) {
+  SpeechOptions options;
   options.language = "en";
   options.word_timestamps = run["words"];
   Json generate = Json::object();
@@ -33,7 +33,7 @@ WhisperOptions options_of(const Json& run) {
     if (key == "initial_prompt" || key == "task") continue;
     generate[key == "logprob_threshold" ? "log_prob_threshold" : key] = value;
   }
-  options = parse_whisper_options(generate, "the run", options);
+  options = parse_speech_options(generate, "the run", options);
   if (run["options"].contains("task")) set_task(options, run["options"]["task"], "the run");
   return options;
 }
@@ -93,7 +93,7 @@ void expect_segment(const TranscriptSegment& segment, const Json& wanted) {
 
 TEST(Transcriber, does_what_openai_whisper_does) {
   std::size_t windows = 0;
-  for (const auto& run : whisper_fixture()["runs"]) {
+  for (const auto& run : speech_fixture()["runs"]) {
     SCOPED_TRACE(run["options"].dump());
     Transcriber work(shared_tokens(), options_of(run), small_text(run["options"].contains("initial_prompt")),
                      run["frames"], 448);
@@ -115,8 +115,8 @@ TEST(Transcriber, does_what_openai_whisper_does) {
 
 // ---- what the original has no part of, or another one
 
-WhisperOptions greedy() {
-  WhisperOptions options;
+SpeechOptions greedy() {
+  SpeechOptions options;
   options.temperatures = {0};
   options.beam_size = 1;
   return options;
@@ -168,7 +168,7 @@ TEST(Transcriber, keeps_the_sequence_that_transformers_keeps) {
 }
 
 TEST(Transcriber, steps_carry_rules_and_search) {
-  WhisperOptions options;
+  SpeechOptions options;
   options.language = "de";
   options.temperatures = {0, 0.5};
   options.max_initial_timestamp = 0.5;
@@ -226,9 +226,9 @@ TEST(Transcriber, nothing_is_done_at_once) {
   EXPECT_EQ(work.transcript().text, "");
 }
 
-std::string problem(const WhisperTokens& tokens, const WhisperOptions& options) {
+std::string problem(const SpeechTokens& tokens, const SpeechOptions& options) {
   try {
-    const Transcriber work(std::make_shared<const WhisperTokens>(tokens), options, small_text(), 3000, 448);
+    const Transcriber work(std::make_shared<const SpeechTokens>(tokens), options, small_text(), 3000, 448);
   } catch (const Error& error) {
     return error.what();
   }

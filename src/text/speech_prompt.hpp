@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "text/whisper_tokens.hpp"
+#include "text/speech_tokens.hpp"
 
 namespace diffuse {
 
@@ -30,6 +30,6 @@ struct WindowPrompt {
 // then as much of the end of `previous` as fits; a prefix has at most half too, and room for one more token
 // is left. Behaviour: openai-whisper, and faster-whisper for hotwords and for the timestamp in front of a
 // prefix.
-WindowPrompt window_prompt(const WhisperTokens& tokens, const PromptParts& parts, std::int64_t context);
+WindowPrompt window_prompt(const SpeechTokens& tokens, const PromptParts& parts, std::int64_t context);
 
 }  // namespace diffuse

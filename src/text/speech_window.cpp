@@ -1,4 +1,4 @@
-#include "text/whisper_window.hpp"
+#include "text/speech_window.hpp"
 
 #include <zlib.h>
 
@@ -37,7 +37,7 @@ Verdict judge(const WindowScores& scores, const FallbackLimits& limits, bool las
   return quiet && !sure ? Verdict::silent : Verdict::keep;
 }
 
-WindowCut cut_window(std::span<const std::int32_t> chosen, const WhisperTokens& tokens, std::int64_t frames) {
+WindowCut cut_window(std::span<const std::int32_t> chosen, const SpeechTokens& tokens, std::int64_t frames) {
   const auto is_timestamp = [&](std::size_t i) { return tokens.is_timestamp(chosen[i]); };
   const auto index = [&](std::size_t i) { return chosen[i] - tokens.first_timestamp; };
   const auto seconds = [&](std::size_t i) { return index(i) * kSecondsATimestamp; };

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/transcript.hpp"
-#include "text/whisper_tokens.hpp"
+#include "text/speech_tokens.hpp"
 
 namespace diffuse {
 
@@ -48,7 +48,7 @@ struct WordTokens {
 
 // Tokens -> words, at spaces, or at every character where a language has no spaces. A character that several
 // tokens make up is not cut; punctuation stands alone (merge_punctuation puts it back); special tokens too.
-std::vector<WordTokens> words_of(std::span<const std::int32_t> ids, const WhisperTokens& tokens,
+std::vector<WordTokens> words_of(std::span<const std::int32_t> ids, const SpeechTokens& tokens,
                                  std::string_view language, const DecodeTokens& decode);
 
 struct TimedWord {
@@ -62,7 +62,7 @@ struct TimedWord {
 // `starts`: of the token in front of the text and of each text token (token_starts with `front` the tokens of
 // the start, `back` the end's): ids + 1 of them. `probabilities`: of each text token.
 std::vector<TimedWord> timed_words(std::span<const std::int32_t> ids, std::span<const std::int64_t> starts,
-                                   std::span<const double> probabilities, const WhisperTokens& tokens,
+                                   std::span<const double> probabilities, const SpeechTokens& tokens,
                                    std::string_view language, const DecodeTokens& decode);
 
 void merge_punctuation(std::vector<TimedWord>& words, std::string_view prepended, std::string_view appended);
@@ -77,6 +77,6 @@ struct WordOptions {
 // word before this window ended. The segments' tokens of text must be those that `words` were made of, in
 // order.
 void place_words(std::span<TranscriptSegment> segments, std::vector<TimedWord> words,
-                 const WhisperTokens& tokens, double last_speech, const WordOptions& options);
+                 const SpeechTokens& tokens, double last_speech, const WordOptions& options);
 
 }  // namespace diffuse

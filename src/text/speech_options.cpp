@@ -1,4 +1,4 @@
-#include "text/whisper_options.hpp"
+#include "text/speech_options.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 
 #include "core/error.hpp"
 #include "core/utf8.hpp"
-#include "text/whisper_languages.hpp"
+#include "text/speech_languages.hpp"
 
 namespace diffuse {
 namespace {
@@ -75,7 +75,7 @@ std::optional<std::vector<std::int32_t>> suppressed(const Given& given) {
   return ids;
 }
 
-using Options = WhisperOptions;
+using Options = SpeechOptions;
 struct Field {
   std::string_view name;
   bool shared;  // parse_generate knows it too
@@ -136,14 +136,13 @@ const Field* field_of(std::string_view key) {
 
 }  // namespace
 
-bool is_whisper_key(std::string_view key) {
+bool is_speech_key(std::string_view key) {
   const auto* field = field_of(key);
   return field != nullptr && !field->shared;
 }
 
-WhisperOptions parse_whisper_options(const Json& generate, const std::string& what,
-                                     const WhisperOptions& base) {
-  WhisperOptions options = base;
+SpeechOptions parse_speech_options(const Json& generate, const std::string& what, const SpeechOptions& base) {
+  SpeechOptions options = base;
   for (const auto& [key, value] : generate.items()) {
     const auto* field = field_of(key);
     if (field == nullptr) continue;
@@ -156,10 +155,10 @@ WhisperOptions parse_whisper_options(const Json& generate, const std::string& wh
   return options;
 }
 
-Json without_whisper_keys(const Json& generate) {
+Json without_speech_keys(const Json& generate) {
   Json rest = Json::object();
   for (const auto& [key, value] : generate.items()) {
-    if (is_whisper_key(key)) continue;
+    if (is_speech_key(key)) continue;
     // A list of temperatures is speech's alone.
     if (key == "temperature" && value.is_array()) continue;
     rest[key] = value;
@@ -167,7 +166,7 @@ Json without_whisper_keys(const Json& generate) {
   return rest;
 }
 
-void set_language(WhisperOptions& options, const std::string& language, const std::string& what) {
+void set_language(SpeechOptions& options, const std::string& language, const std::string& what) {
   if (language.empty() || language == "auto") {
     options.language.clear();
     return;
@@ -179,7 +178,7 @@ void set_language(WhisperOptions& options, const std::string& language, const st
         "', and no language is called so; write its English name or its code, like 'german' or 'de'");
 }
 
-void set_task(WhisperOptions& options, const std::string& task, const std::string& what) {
+void set_task(SpeechOptions& options, const std::string& task, const std::string& what) {
   if (task.empty() || task == "transcribe") {
     options.task = SpeechTask::transcribe;
   } else if (task == "translate") {

@@ -25,7 +25,7 @@ struct AlignmentHead {
   bool operator==(const AlignmentHead&) const = default;
 };
 
-struct WhisperTokens {
+struct SpeechTokens {
   std::int32_t start = -1;       // <|startoftranscript|>
   std::int32_t end = -1;         // <|endoftext|>; every id from here on is special
   std::int32_t transcribe = -1;  // -1 in a model of one language, translate too
@@ -50,7 +50,6 @@ struct WhisperTokens {
 // Reads generation_config.json. `what` names it in errors. Throws bad data where a value is no id, and where
 // no_timestamps_token_id is missing (an old or a cut-down file: such a folder can still run given tokens).
 // `vocab` bounds the ids.
-WhisperTokens parse_whisper_tokens(const Json& generation_config, std::int64_t vocab,
-                                   const std::string& what);
+SpeechTokens parse_speech_tokens(const Json& generation_config, std::int64_t vocab, const std::string& what);
 
 }  // namespace diffuse

@@ -1,4 +1,4 @@
-#include "text/whisper_rules.hpp"
+#include "text/speech_rules.hpp"
 
 #include <algorithm>
 #include <array>
@@ -67,7 +67,7 @@ bool timestamps_win(std::span<const float> logits, std::int32_t first_timestamp)
 }
 
 void apply_timestamps(std::span<float> logits, std::span<const std::int32_t> chosen,
-                      const WhisperTokens& tokens, const WhisperRules& rules) {
+                      const SpeechTokens& tokens, const SpeechRules& rules) {
   const auto size = static_cast<std::int64_t>(logits.size());
   const std::int32_t first = tokens.first_timestamp;
   forbid(logits, std::array{tokens.no_timestamps});
@@ -93,8 +93,7 @@ void apply_timestamps(std::span<float> logits, std::span<const std::int32_t> cho
 }  // namespace
 
 void apply_rules(std::span<float> logits, std::span<const std::int32_t> prompt,
-                 std::span<const std::int32_t> chosen, const WhisperTokens& tokens,
-                 const WhisperRules& rules) {
+                 std::span<const std::int32_t> chosen, const SpeechTokens& tokens, const SpeechRules& rules) {
   if (rules.repetition_penalty != 1) penalize(logits, prompt, chosen, rules.repetition_penalty);
   if (rules.no_repeat_ngram > 0) forbid_repeats(logits, prompt, chosen, rules.no_repeat_ngram);
   if (rules.suppress_first && chosen.empty()) forbid(logits, tokens.suppress_first);
@@ -103,7 +102,7 @@ void apply_rules(std::span<float> logits, std::span<const std::int32_t> prompt,
     apply_timestamps(logits, chosen, tokens, rules);
 }
 
-LanguageGuess detect_language(std::span<const float> logits, const WhisperTokens& tokens) {
+LanguageGuess detect_language(std::span<const float> logits, const SpeechTokens& tokens) {
   if (!tokens.multilingual()) throw_internal("the language was to be found by a model without languages");
   std::vector<float> row;
   for (const auto& language : tokens.languages) {
