@@ -41,7 +41,7 @@ constexpr MemoryFacts kM2m = {
     .position_offset = 2,
     .final_norm = true,
 };
-constexpr MemoryFacts kSpeech = {
+constexpr MemoryFacts kWhisper = {
     .positions = PositionKind::learned,
     .final_norm = true,
     .reads_frames = true,
@@ -209,7 +209,7 @@ constexpr std::array kFacts = {
     bart_like("marian", 1024, NormPlace::after, kMarian),
     bart_like("pegasus", 1024, NormPlace::before, with_final_norm(kMarian)),
     scaled_embeddings(bart_like("m2m_100", 1024, NormPlace::before, kM2m, "relu")),
-    bart_like("whisper", 448, NormPlace::before, kSpeech),
+    bart_like("whisper", 448, NormPlace::before, kWhisper),
 };
 
 constexpr PresenceRule kStored = {.presence = Presence::stored};
