@@ -13,12 +13,12 @@
 #include "job/result.hpp"
 #include "pipeline/driver.hpp"
 #include "text/chat_template.hpp"
+#include "text/choice_rules.hpp"
 #include "text/generate_options.hpp"
 #include "text/speech_options.hpp"
 #include "text/speech_tokens.hpp"
 #include "text/speech_transcriber.hpp"
 #include "text/stop.hpp"
-#include "text/choice_rules.hpp"
 #include "text/tokenizer.hpp"
 
 namespace diffuse {
@@ -43,6 +43,9 @@ struct SpeechRequest {
   std::int64_t bins = 0;                              // of a frame of features
   std::int64_t memory_rows = 0;                       // of a window
   std::int64_t context = 0;                           // positions of the decoder
+
+  // What a window and all its attempts take.
+  SequenceNeed most() const;
 };
 
 struct PreparedRequest {
