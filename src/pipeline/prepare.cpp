@@ -68,9 +68,14 @@ void check_prompt(const PreparedRequest& request, const ModelLimits& limits) {
 }
 
 void check_memory(const PreparedRequest& request, const ModelLimits& limits) {
-  const auto whole = [](std::int64_t rows) { return (rows + kPageTokens - 1) / kPageTokens * kPageTokens; };
   auto needed = static_cast<std::int64_t>(request.prompt.size()) + request.max_new_tokens;
-  if (request.memory_rows > 0) needed = whole(needed) + whole(request.memory_rows);
+  if (request.memory_rows > 0 || request.options.num_beams > 1) {
+    const SequenceNeed need{.prompt_tokens = static_cast<std::int64_t>(request.prompt.size()),
+                            .max_new_tokens = request.max_new_tokens,
+                            .memory_rows = request.memory_rows,
+                            .lanes = static_cast<std::int32_t>(request.options.num_beams)};
+    needed = pages_needed(need, kPageTokens) * kPageTokens;
+  }
   if (needed > limits.kv_positions) {
     throw_bad_data("prompt and answer together take " + std::to_string(needed) +
                    " positions of key-value memory, and there is room for " +
@@ -276,6 +281,8 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
       out.max_new_tokens = std::min(out.options.max_new_tokens,
                                     limits.max_positions - static_cast<std::int64_t>(out.prompt.size()));
       if (limits.encoder != nullptr) out.rules = rules_of(out, text.generation);
+      if (out.options.num_beams > 1)
+        out.candidates = static_cast<std::int32_t>(beam_options(out, text.generation).candidates());
       check_memory(out, limits);
     } catch (const Error& problem) {
       if (problem.code() == ExitCode::internal) throw;
@@ -283,6 +290,18 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
     }
   }
   return prepared;
+}
+
+TextBeamOptions beam_options(const PreparedRequest& request, const GenerationConfig& generation) {
+  const auto& options = request.options;
+  TextBeamOptions beams;
+  beams.beams = options.num_beams;
+  beams.length_penalty = options.length_penalty.value_or(generation.length_penalty.value_or(1));
+  beams.early_stopping =
+      options.early_stopping.value_or(generation.early_stopping.value_or(EarlyStopping::no));
+  beams.max_new_tokens = request.max_new_tokens;
+  if (!options.ignore_eos) beams.end_ids = generation.eos_ids;
+  return beams;
 }
 
 Sequence make_sequence(const PreparedRequest& request, std::size_t index, std::int32_t sample) {
@@ -303,6 +322,8 @@ Sequence make_sequence(const PreparedRequest& request, std::size_t index, std::i
   sequence.sampling.sample = sample;
   sequence.sampling.top_k = static_cast<std::int32_t>(std::min<std::int64_t>(params.top_k, 1 << 30));
   sequence.sampling.logprobs = params.logprobs;
+  sequence.lanes = static_cast<std::int32_t>(request.options.num_beams);
+  sequence.sampling.candidates = request.candidates;
   return sequence;
 }
 

@@ -203,16 +203,10 @@ Decision Recording::on_beams(Piece& piece, std::span<const ChosenToken> chosen) 
   std::vector<std::vector<TokenLogprob>> likeliest;
   for (const auto& row : chosen.first(beams.rows())) likeliest.push_back(row.token.top);
   const auto sources = beams.advance(likeliest);
-  Decision decision;
-  decision.ended = beams.finished() || sources.empty();
-  const auto lanes =
-      chosen.size() > 1 ? chosen.size() : static_cast<std::size_t>(request_->options.beam_size);
-  // Where fewer beams than lanes are left, the first goes on in the others too, and nobody looks there.
-  for (std::size_t lane = 0; !decision.ended && lane < lanes; ++lane) {
-    const auto beam = lane < sources.size() ? lane : 0;
-    decision.lanes.push_back({beams.live()[beam].tokens.back(), static_cast<std::int32_t>(sources[beam])});
-  }
-  return decision;
+  if (beams.finished() || sources.empty()) return {.ended = true};
+  std::vector<std::int32_t> tokens;
+  for (const auto& beam : beams.live()) tokens.push_back(beam.tokens.back());
+  return go_on(tokens, sources, request_->options.beam_size);
 }
 
 Decision Recording::on_samples(Piece& piece, std::span<const ChosenToken> chosen) {
