@@ -337,16 +337,6 @@ SampledToken Stage::choose(std::span<float> logits, SlotState& slot, std::int64_
   return said;
 }
 
-// The greedy choice, or -1 where it won by an infinity: such a row chooses nothing, as where it is sampled
-// from.
-std::int32_t Stage::finite_winner(ConstRows logits, std::size_t row, std::int32_t id) const {
-  if (id < 0) return id;
-  float value = 0;
-  const auto* from = logits.data + static_cast<std::int64_t>(row) * logits.stride + id;
-  backend_.download(std::as_writable_bytes(std::span(&value, 1)), reinterpret_cast<const std::byte*>(from));
-  return value - value == 0 ? id : -1;
-}
-
 std::vector<std::byte> Stage::sample(const Descriptor& step, ConstRows hidden) {
   std::vector<std::int64_t> rows;
   std::vector<const Entry*> entries;
@@ -367,8 +357,7 @@ std::vector<std::byte> Stage::sample(const Descriptor& step, ConstRows hidden) {
   if (all_greedy) {
     std::vector<std::int32_t> ids(rows.size());
     backend_.argmax(logits, ids);
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      append(answer, WireToken{finite_winner(logits, i, ids[i]), 0});
+    for (const auto id : ids) append(answer, WireToken{id, 0});
     return answer;
   }
   std::vector<float> values(static_cast<std::size_t>(logits.rows * logits.cols));

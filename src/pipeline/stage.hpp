@@ -111,7 +111,6 @@ class Stage {
   void tell_slot(const Descriptor& command, std::span<const std::int32_t> told);
   void carry_out(Pending& pending);
   std::vector<std::byte> compute(const Descriptor& step, std::span<const std::int32_t> ids, Carry& carry);
-  std::int32_t finite_winner(ConstRows logits, std::size_t row, std::int32_t id) const;
   std::vector<std::byte> sample(const Descriptor& step, ConstRows hidden);
   SampledToken choose(std::span<float> logits, SlotState& slot, std::int64_t position);
   void send_answer(std::vector<std::byte> bytes, const std::string& purpose);

@@ -70,6 +70,7 @@ class Executor {
   KvPages pages_;
   BlockRunner runner_;
   Buffer sampled_, logits_;                                     // on the last slice
+  Buffer memory_;                                               // rows of one, where there is an encoder
   std::vector<std::vector<std::vector<std::uint64_t>>> trace_;  // [slot][own layer][position]
 };
 

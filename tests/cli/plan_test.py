@@ -74,6 +74,25 @@ class PlanTest(CommandLineTest):
         text = self.diffuse("plan", DEMO, "--ranks", 3, "--simulate").out
         self.assertRegex(text, r"stages( [\d.]+ %){3} busy\.")
 
+    def test_bytes_in_memory_by_device_and_mode(self):
+        tensors = read_safetensors(DEMO / "model.safetensors")
+        matrices = {name for name, (_, shape, _) in tensors.items() if len(shape) == 2}
+        elements = {name: len(data) // 2 for name, (dtype, _, data) in tensors.items()}
+        self.assertEqual({dtype for dtype, _, _ in tensors.values()}, {"BF16"})
+        vectors = 4 * sum(count for name, count in elements.items() if name not in matrices)
+        weights = sum(elements[name] for name in matrices)
+        for flags, mode, element in [((), ("cpu", "f32"), 2), (("--compute", "bf16"), ("cpu", "bf16"), 2),
+                                     (("--device", "cuda"), ("cuda", "bf16"), 2),
+                                     (("--device", "cuda", "--compute", "f32"), ("cuda", "f32"), 4)]:
+            with self.subTest(flags=flags):
+                plan = self.json("plan", DEMO, "--ranks", 1, "--json", *flags)
+                self.assertEqual((plan["device"], plan["compute"]), mode)
+                self.assertEqual(plan["ranks"][0]["device_bytes"], element * weights + vectors)
+        narrow, wide = (self.plan(1, "--compute", mode)[0]["kv_bytes_per_token"] for mode in ("bf16", "f32"))
+        self.assertEqual(2 * narrow, wide)
+        self.assertIn("--device cuda --compute bf16", self.diffuse("plan", DEMO, "--ranks", 2, "--device", "cuda").out)
+        self.fails(2, "--device", "plan", DEMO, "--ranks", 1, "--device", "tpu")
+
     def test_a_model_that_cannot_run_has_no_plan(self):
         self.copy_model()
         config = (DEMO / "config.json").read_text().replace('"hidden_act": "silu"', '"hidden_act": "wobble"')
