@@ -10,6 +10,8 @@ namespace {
 
 constexpr std::int64_t kFloat = sizeof(float);
 constexpr std::int64_t kInteger = sizeof(std::int32_t);
+// Of attention's partial results: what longer contexts in larger groups need, few runs ever do.
+constexpr std::int64_t kMostPartials = std::int64_t{256} << 20;
 
 }  // namespace
 
@@ -60,7 +62,7 @@ void CudaBackend::expect_attention(const AttentionArgs& args, const ExpectedStep
   if (parts <= 1) return;
   const auto row = args.heads * parts * (kernels::round_up(args.kv->spec.value_dim, 4) + 2);
   const auto tiles = std::min(steps.rows * row, kernels::cuda::AttentionLimits().workspace_floats);
-  partials_.expect(*device_, (steps.samples * row + tiles) * kFloat);
+  partials_.expect(*device_, std::min((steps.samples * row + tiles) * kFloat, kMostPartials));
 }
 
 void CudaBackend::expect(const ExpectedSteps& steps) {
