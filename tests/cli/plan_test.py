@@ -1,9 +1,10 @@
 """diffuse plan: who holds what."""
 
+import math
 import unittest
 
 import support
-from support import DEMO, CommandLineTest, read_safetensors
+from support import DATA, DEMO, CommandLineTest, read_safetensors
 
 
 class PlanTest(CommandLineTest):
@@ -92,6 +93,17 @@ class PlanTest(CommandLineTest):
         self.assertEqual(2 * narrow, wide)
         self.assertIn("--device cuda --compute bf16", self.diffuse("plan", DEMO, "--ranks", 2, "--device", "cuda").out)
         self.fails(2, "--device", "plan", DEMO, "--ranks", 1, "--device", "tpu")
+
+    def test_routers_and_tables_of_positions_stay_wide(self):
+        for case, wide in (("mixtral-wide", "block_sparse_moe.gate."), ("t5", "relative_attention_bias")):
+            with self.subTest(case=case):
+                model = DATA / "golden" / case
+                headers = read_safetensors(model / "model.safetensors")
+                bytes_of = lambda name: (4 if wide in name or len(headers[name][1]) == 1 else 2) * math.prod(headers[name][1])
+                self.assertTrue(any(wide in name for name in headers))
+                plan = self.json("plan", model, "--ranks", 1, "--json", "--device", "cuda")
+                self.assertEqual(plan["ranks"][0]["tensors"], len(headers), "of all of them")
+                self.assertEqual(plan["ranks"][0]["device_bytes"], sum(map(bytes_of, headers)))
 
     def test_a_model_that_cannot_run_has_no_plan(self):
         self.copy_model()
