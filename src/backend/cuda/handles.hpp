@@ -17,9 +17,8 @@ namespace diffuse::cuda {
 // A function's name, as a template's argument.
 template <std::size_t size>
 struct Name {
-  constexpr Name(const char (&name)[size]) {
-    std::copy_n(name, size, text);
-  }  // NOLINT(google-explicit-constructor)
+  // A literal becomes one. NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr Name(const char (&name)[size]) { std::copy_n(name, size, text); }
   char text[size]{};
 };
 
