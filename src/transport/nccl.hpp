@@ -40,7 +40,7 @@ struct NcclOptions {
   std::chrono::nanoseconds patience = std::chrono::seconds(20);
   // A peer that fails says why, and ends the job; only where it does not come to that in this time does this
   // rank speak of what it saw of it.
-  std::chrono::nanoseconds peers_word = std::chrono::seconds(2);
+  std::chrono::nanoseconds peers_word = std::chrono::seconds(5);
 };
 
 // Collective over all ranks: links each rank with the next, and sends a word over every link to try it. The
