@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "job/merge.hpp"
 #include "verify/json_fields.hpp"
+#include "verify/tolerance.hpp"
 
 namespace diffuse {
 namespace {
@@ -115,11 +116,37 @@ Moment moment_of(const Difference& difference, std::int64_t prompt_tokens) {
   }
 }
 
+// Throws bad data, with `refuse`, where a sample's log-probabilities do not have the size that they state.
+template <class Refuse>
+void check_sizes(const Logprobs& logprobs, const Refuse& refuse) {
+  const auto chosen = logprobs.chosen.size();
+  const auto top = static_cast<std::uint64_t>(logprobs.top);
+  const auto fits = [&](std::size_t held) {
+    return chosen == 0 || top == 0 ? held == 0 : held % top == 0 && held / top == chosen;
+  };
+  if (logprobs.top < 0 || !fits(logprobs.top_ids.size()) || !fits(logprobs.top_values.size()))
+    refuse("the log-probabilities do not hold " + std::to_string(logprobs.top) + " best ones a token");
+}
+
 // Compares two samples of one request and collects what differs.
 class SampleComparer {
  public:
   SampleComparer(std::string request, std::int64_t sample, Counts& counts)
       : request_(std::move(request)), sample_(sample), counts_(counts) {}
+
+  std::vector<Difference> run_across(const Sample& whole, const Sample& split, Across& across) {
+    ++counts_.samples;
+    for (const auto* sample : {&whole, &split}) {
+      check(sample->logprobs);
+      if (!sample->logprobs.chosen.empty() && sample->logprobs.chosen.size() != sample->tokens.size())
+        refuse("there are " + std::to_string(sample->logprobs.chosen.size()) + " log-probabilities of " +
+               std::to_string(sample->tokens.size()) + " tokens");
+    }
+    const auto equal = across.tokens;
+    auto found = compare_across(request_, sample_, whole, split, across);
+    counts_.tokens += across.tokens - equal;
+    return found;
+  }
 
   std::vector<Difference> run(const Sample& whole, const Sample& split, std::int64_t prompt_tokens) {
     ++counts_.samples;
@@ -162,13 +189,7 @@ class SampleComparer {
   }
 
   void check(const Logprobs& logprobs) const {
-    const auto chosen = logprobs.chosen.size();
-    const auto top = static_cast<std::uint64_t>(logprobs.top);
-    const auto fits = [&](std::size_t held) {
-      return chosen == 0 || top == 0 ? held == 0 : held % top == 0 && held / top == chosen;
-    };
-    if (logprobs.top < 0 || !fits(logprobs.top_ids.size()) || !fits(logprobs.top_values.size()))
-      refuse("the log-probabilities do not hold " + std::to_string(logprobs.top) + " best ones a token");
+    check_sizes(logprobs, [&](const std::string& problem) { refuse(problem); });
   }
 
   void digests(const Trace& whole, const Trace& split) {
@@ -287,7 +308,9 @@ class ResultComparer {
       note(std::to_string(unfinished_) +
            " request(s) are unfinished in both results: only what they hold so far was compared");
     }
-    if (out_.compared.samples > 0 && out_.compared.digests == 0)
+    if (out_.across && out_.compared.samples > 0 && out_.across->logprobs == 0)
+      note("no log-probabilities were compared, so only equal tokens count (ask for logprobs)");
+    if (!out_.across && out_.compared.samples > 0 && out_.compared.digests == 0)
       note("no digests were compared, so nothing is known about the layers (run with --trace)");
     return std::move(out_);
   }
@@ -326,6 +349,15 @@ class ResultComparer {
              " not record " + std::string(key) + ", so that it is the same is not known");
       }
     }
+    const auto compute = value(whole, provenance_key::kCompute);
+    const bool one_mode =
+        compute == value(split, provenance_key::kCompute) && (compute == "f32" || compute == "bf16");
+    if (one_mode) {
+      out_.across =
+          devices(value(whole, provenance_key::kBackend), value(split, provenance_key::kBackend),
+                  value(whole, provenance_key::kSimd), value(split, provenance_key::kSimd), *compute);
+    }
+    if (out_.across) return;
     for (const auto key : {provenance_key::kCompute, provenance_key::kSimd}) {
       const auto w = value(whole, key), s = value(split, key);
       if (w == s) continue;
@@ -333,6 +365,21 @@ class ResultComparer {
            " in the whole result, " + (s ? shown_safely(*s) : "not recorded") +
            " in the split one; the same bits are promised within one only, so this explains differences");
     }
+  }
+
+  // The two kinds of device, where there are two: bits are not promised from one to the other.
+  static std::optional<Across> devices(const std::optional<std::string>& whole_backend,
+                                       const std::optional<std::string>& split_backend,
+                                       const std::optional<std::string>& whole_target,
+                                       const std::optional<std::string>& split_target,
+                                       const std::string& compute) {
+    if (!whole_backend || !split_backend) return std::nullopt;
+    const bool cards = *whole_backend == *split_backend && *whole_backend != "cpu";
+    if (*whole_backend == *split_backend && !(cards && whole_target != split_target)) return std::nullopt;
+    return Across{.whole = *whole_backend + ", " + whole_target.value_or("?"),
+                  .split = *split_backend + ", " + split_target.value_or("?"),
+                  .compute = compute,
+                  .allowed = tolerance(DeviceOp::logprob, compute).allowed};
   }
 
   // By id; where an id stands several times, the first with the first and so on.
@@ -400,6 +447,12 @@ class ResultComparer {
     }
     for (std::size_t i = 0; i < std::min(whole.samples.size(), split.samples.size()); ++i) {
       SampleComparer comparer(whole.id, static_cast<std::int64_t>(i), out_.compared);
+      if (out_.across) {
+        ids_differ = true;  // they may, so their hash is not held against the other
+        auto found = comparer.run_across(whole.samples[i], split.samples[i], *out_.across);
+        out_.differences.insert(out_.differences.end(), found.begin(), found.end());
+        continue;
+      }
       for (auto& difference : comparer.run(whole.samples[i], split.samples[i], whole.prompt_tokens)) {
         ids_differ = ids_differ || difference.what == What::tokens;
         out_.differences.push_back(std::move(difference));
@@ -422,7 +475,7 @@ Comparison compare(const Result& whole, const Result& split) {
 
 std::string verdict(const Comparison& comparison) {
   const auto& counts = comparison.compared;
-  if (!comparison.identical()) {
+  if (!comparison.agrees()) {
     const auto& differences = comparison.differences;
     return "different: " + std::to_string(differences.size()) +
            (differences.size() == 1 ? " difference, " : " differences, the first: ") +
@@ -433,6 +486,7 @@ std::string verdict(const Comparison& comparison) {
                            std::to_string(counts.tokens) + " tokens and " + std::to_string(counts.digests) +
                            " digests";
   if (counts.answered == 0) return "nothing differs, but no request is answered in both results: " + size;
+  if (comparison.across) return "they agree: " + sentence(*comparison.across);
   return "identical: " + size + " are the same, bit for bit";
 }
 
@@ -457,9 +511,11 @@ Json to_json(const Comparison& comparison) {
   Json differences = Json::array();
   for (const auto& difference : comparison.differences) differences.push_back(to_json(difference));
   return Json{{"identical", comparison.identical()},
+              {"agrees", comparison.agrees()},
               {"compared", to_json(comparison.compared)},
               {"differences", std::move(differences)},
-              {"notes", comparison.notes}};
+              {"notes", comparison.notes},
+              {"across", comparison.across ? to_json(*comparison.across) : Json(nullptr)}};
 }
 
 }  // namespace diffuse

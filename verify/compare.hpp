@@ -1,5 +1,7 @@
 #pragma once
-// Whether two results of one job say the same: bit for bit, in job order, without tolerance.
+// Whether two results of one job say the same: bit for bit, in job order, without tolerance. Only where their
+// provenance names two kinds of device in one compute mode (the CPU and a card, or two kinds of card), tokens
+// and log-probabilities are held against each other as across.hpp says, and digests are not.
 //
 // Compared: which requests there are and their order, status and message, seed, length of the prompt, hash of
 // the ids, and of each sample tokens, text, finish, log-probabilities (their bits: a NaN equals itself, zero
@@ -14,11 +16,13 @@
 // may lie above the origin.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/json.hpp"
 #include "job/result.hpp"
+#include "verify/across.hpp"
 #include "verify/difference.hpp"
 
 namespace diffuse {
@@ -42,8 +46,10 @@ struct Comparison {
   // What a reader must know beside them: compute modes or SIMD targets that differ (and so explain a
   // difference), hashes that are not recorded, requests or layers about which nothing was learnt.
   std::vector<std::string> notes;
+  std::optional<Across> across;  // set where the devices are of two kinds
 
-  bool identical() const { return differences.empty(); }
+  bool agrees() const { return differences.empty(); }
+  bool identical() const { return agrees() && !across; }  // in every bit
 };
 
 // Requests are paired by id, so that one that is missing does not make all later ones differ.
@@ -54,7 +60,8 @@ Comparison compare(const Result& whole, const Result& split);
 // One sentence, without a full stop: what was found and over how much.
 std::string verdict(const Comparison& comparison);
 
-// {"identical", "compared": {…}, "differences": […], "notes": […]}, for Result::verification.
+// {"identical", "agrees", "compared": {…}, "differences": […], "notes": […], "across": null or {…}}, for
+// Result::verification.
 Json to_json(const Comparison& comparison);
 
 Json to_json(const Counts& counts);

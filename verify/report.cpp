@@ -34,18 +34,8 @@ std::string counted(std::uint64_t count, std::string_view noun) {
   return grouped(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }
 
-// What others wrote must neither end a cell or a line nor open markup.
 std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\n' || c == '\r' || c == '\t') {
-      out += ' ';
-      continue;
-    }
-    if (std::string_view("\\`*_|<>[]#").find(c) != std::string_view::npos) out += '\\';
-    out += c;
-  }
-  return out;
+  return escaped_markdown(text);
 }
 
 // "a, b and c".
@@ -180,17 +170,20 @@ SplitRow make_row(RunFigures run, const Comparison& comparison) {
                .differences = comparison.differences.size(),
                .first = std::nullopt,
                .notes = comparison.notes};
-  if (!comparison.identical()) row.first = comparison.differences.front();
+  if (!comparison.agrees()) row.first = comparison.differences.front();
   return row;
 }
 
 bool proven(const VerificationReport& report) {
+  if (report.across && !(report.across->agrees() && report.across->compared.answered > 0)) return false;
   return !report.rows.empty() && std::all_of(report.rows.begin(), report.rows.end(), [](const SplitRow& row) {
     return row.identical() && row.compared.answered > 0;
   });
 }
 
-std::string verdict(const VerificationReport& report) {
+namespace {
+
+std::string split_verdict(const VerificationReport& report) {
   if (report.rows.empty()) return "Nothing is proven: no split run was compared with the whole run.";
   std::vector<SplitRow> different;
   for (const auto& row : report.rows) {
@@ -211,9 +204,30 @@ std::string verdict(const VerificationReport& report) {
          counted(counts.tokens, "token") + " and " + counted(counts.digests, "digest") + " of layers.";
 }
 
+}  // namespace
+
+std::string verdict(const VerificationReport& report) {
+  return split_verdict(report) + (report.across ? " " + verdict(*report.across) : "");
+}
+
+// What others wrote could open markup.
+std::string escaped_markdown(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\n' || c == '\r' || c == '\t') {
+      out += ' ';
+      continue;
+    }
+    if (std::string_view("\\`*_|<>[]#").find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
 std::string to_markdown(const VerificationReport& report) {
   std::string text = "## Whole against split\n\n**" + escaped(verdict(report)) + "**\n\n" + facts(report) +
                      "\n" + table(report) + notes(report);
+  if (report.across) text += across_section(*report.across);
   if (report.transformers) text += transformers_section(*report.transformers);
   return text;
 }

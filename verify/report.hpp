@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/json.hpp"
@@ -57,6 +58,19 @@ struct AgainstTransformers {
   bool operator==(const AgainstTransformers&) const = default;
 };
 
+// The whole run of the card against the whole run of the CPU, in the same compute mode.
+struct AcrossRow {
+  RunFigures run;  // of the CPU
+  Across across;
+  Counts compared;
+  std::uint64_t differences = 0;
+  std::optional<Difference> first;  // set exactly when there are differences
+  std::vector<std::string> notes;
+
+  bool agrees() const { return differences == 0; }
+  bool operator==(const AcrossRow&) const = default;
+};
+
 struct VerificationReport {
   std::string model;  // the folder, as it was given
   std::string tensors_sha256;
@@ -68,6 +82,7 @@ struct VerificationReport {
   std::map<std::string, std::string> versions;  // of this program and of what it runs on
   RunFigures reference;                         // the whole run that every row is held against
   std::vector<SplitRow> rows;
+  std::optional<AcrossRow> across;
   std::optional<AgainstTransformers> transformers;
 
   bool operator==(const VerificationReport&) const = default;
@@ -75,15 +90,18 @@ struct VerificationReport {
 
 SplitRow make_row(RunFigures run, const Comparison& comparison);
 
-// Whether every row is identical, and there is one, and it compared an answered request: what exit code 0
-// stands for.
+AcrossRow make_across(RunFigures run, const Comparison& comparison);  // of two kinds of device
+
+// Whether every row is identical, and there is one, and it compared an answered request, and the devices
+// agree where two were compared: what exit code 0 stands for.
 bool proven(const VerificationReport& report);
 
 // One sentence with a full stop: splitting changed nothing, or what it changed first, or why nothing is
-// proven.
+// proven. One more where two devices were compared.
 std::string verdict(const VerificationReport& report);
 
-// Heading, verdict, facts of the run, a table with a row a run, notes and the section about transformers.
+// Heading, verdict, facts of the run, a table with a row a run, notes, and the sections about two devices,
+// with the table of tolerances, and about transformers.
 std::string to_markdown(const VerificationReport& report);
 
 // Numbers that are not finite become null, and NaN when they are read again.
@@ -118,5 +136,14 @@ struct ReportTable {
 };
 
 ReportTable columns(const VerificationReport& report);
+
+// The parts of a report that concern two devices: a sentence with a full stop, a section, JSON and back.
+std::string verdict(const AcrossRow& row);
+std::string across_section(const AcrossRow& row);
+Json to_json(const AcrossRow& row);
+AcrossRow across_row_from_json(const Json& value, const std::string& where);  // throws bad data
+Json to_json(const RunFigures& run);
+RunFigures run_from_json(const Json& value, const std::string& where);  // throws bad data
+std::string escaped_markdown(std::string_view text);  // neither ends a cell or a line nor opens markup
 
 }  // namespace diffuse

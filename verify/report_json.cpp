@@ -22,31 +22,8 @@ std::vector<std::string> texts(const JsonFields& fields, const std::string& key)
   return out;
 }
 
-Json run_json(const RunFigures& run) {
-  return Json{{"ranks", run.ranks},
-              {"slices", run.slices},
-              {"threads", run.threads},
-              {"patches", run.patches},
-              {"groups", run.groups},
-              {"seconds", finite(run.seconds)},
-              {"tokens_per_second", finite(run.tokens_per_second)},
-              {"busy", finite(run.busy)}};
-}
-
-RunFigures read_run(const Json& value, const std::string& where) {
-  const JsonFields fields(value, where);
-  return RunFigures{.ranks = fields.integer("ranks"),
-                    .slices = fields.text("slices"),
-                    .threads = fields.integer("threads"),
-                    .patches = fields.integer("patches"),
-                    .groups = fields.integer("groups"),
-                    .seconds = fields.number("seconds"),
-                    .tokens_per_second = fields.number("tokens_per_second"),
-                    .busy = fields.number("busy")};
-}
-
 Json row_json(const SplitRow& row) {
-  return Json{{"run", run_json(row.run)},
+  return Json{{"run", to_json(row.run)},
               {"identical", row.identical()},
               {"compared", to_json(row.compared)},
               {"differences", row.differences},
@@ -56,7 +33,7 @@ Json row_json(const SplitRow& row) {
 
 SplitRow read_row(const Json& value, const std::string& where) {
   const JsonFields fields(value, where);
-  SplitRow row{.run = read_run(fields.at("run"), fields.path("run")),
+  SplitRow row{.run = run_from_json(fields.at("run"), fields.path("run")),
                .compared = counts_from_json(fields.at("compared"), fields.path("compared")),
                .differences = fields.count("differences"),
                .first = std::nullopt,
@@ -95,6 +72,29 @@ AgainstTransformers read_transformers(const Json& value, const std::string& wher
 
 }  // namespace
 
+Json to_json(const RunFigures& run) {
+  return Json{{"ranks", run.ranks},
+              {"slices", run.slices},
+              {"threads", run.threads},
+              {"patches", run.patches},
+              {"groups", run.groups},
+              {"seconds", finite(run.seconds)},
+              {"tokens_per_second", finite(run.tokens_per_second)},
+              {"busy", finite(run.busy)}};
+}
+
+RunFigures run_from_json(const Json& value, const std::string& where) {
+  const JsonFields fields(value, where);
+  return RunFigures{.ranks = fields.integer("ranks"),
+                    .slices = fields.text("slices"),
+                    .threads = fields.integer("threads"),
+                    .patches = fields.integer("patches"),
+                    .groups = fields.integer("groups"),
+                    .seconds = fields.number("seconds"),
+                    .tokens_per_second = fields.number("tokens_per_second"),
+                    .busy = fields.number("busy")};
+}
+
 Json to_json(const VerificationReport& report) {
   Json rows = Json::array();
   for (const auto& row : report.rows) rows.push_back(row_json(row));
@@ -110,8 +110,9 @@ Json to_json(const VerificationReport& report) {
       {"simd_target", report.simd_target},
       {"hosts", report.hosts},
       {"versions", report.versions},
-      {"reference", run_json(report.reference)},
+      {"reference", to_json(report.reference)},
       {"rows", std::move(rows)},
+      {"across", report.across ? to_json(*report.across) : Json(nullptr)},
       {"transformers", report.transformers ? transformers_json(*report.transformers) : Json(nullptr)}};
 }
 
@@ -127,8 +128,9 @@ VerificationReport report_from_json(const Json& value) {
                             .simd_target = fields.text("simd_target"),
                             .hosts = texts(fields, "hosts"),
                             .versions = {},
-                            .reference = read_run(fields.at("reference"), fields.path("reference")),
+                            .reference = run_from_json(fields.at("reference"), fields.path("reference")),
                             .rows = {},
+                            .across = std::nullopt,
                             .transformers = std::nullopt};
   const JsonFields versions(fields.at("versions"), fields.path("versions"));
   for (const auto& [name, version] : fields.at("versions").items())
@@ -136,6 +138,8 @@ VerificationReport report_from_json(const Json& value) {
   const auto& rows = fields.array("rows");
   for (std::size_t i = 0; i < rows.size(); ++i)
     report.rows.push_back(read_row(rows[i], fields.path("rows") + "[" + std::to_string(i) + "]"));
+  if (const auto& across = fields.at("across"); !across.is_null())
+    report.across = across_row_from_json(across, fields.path("across"));
   const auto& against = fields.at("transformers");
   if (!against.is_null()) report.transformers = read_transformers(against, fields.path("transformers"));
   return report;

@@ -91,7 +91,9 @@ struct PickBody {
       lanes[lane] = best;
     }
     join(team, lanes);
-    if (team.rank() == 0) ids[row] = lanes[0].index == kNothing ? -1 : lanes[0].index;
+    if (team.rank() != 0) return;
+    const bool finite = lanes[0].value - lanes[0].value == 0;
+    ids[row] = finite && lanes[0].index != kNothing ? lanes[0].index : -1;
   }
 };
 

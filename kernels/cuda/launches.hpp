@@ -256,7 +256,8 @@ struct Combine {
 
 // ---- sampling
 
-// ids[i] = index of the largest of logits row i, the lowest at equality; -1 where the row holds a NaN or
+// ids[i] = index of the largest of logits row i, the lowest at equality; -1 where the row holds a NaN, an
+// infinity that wins, or
 // nothing. `workspace` holds argmax_workspace_bytes(rows, cols), aligned to 8 bytes.
 std::size_t argmax_workspace_bytes(std::int64_t rows, std::int64_t cols);
 [[nodiscard]] cudaError_t argmax(cudaStream_t stream, RowsIn logits, std::byte* workspace,

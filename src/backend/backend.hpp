@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -213,6 +214,17 @@ struct ExpertsArgs {
   bool gated = true;
 };
 
+// The largest steps of a run, told before the first, so that nothing has to grow in the middle of it. A hint:
+// what is larger still is computed all the same.
+struct ExpectedSteps {
+  std::int64_t rows = 0;                  // of one step
+  std::int64_t samples = 0;               // sequences of a step, and rows of logits at once
+  std::int64_t positions = 0;             // of the longest context
+  std::int64_t pages = 0;                 // of keys and values, of all sequences of a step
+  std::vector<AttentionArgs> attentions;  // of the blocks, without rows and segments
+  std::vector<ExpertsArgs> experts;       // of the blocks, without rows
+};
+
 // What the ranks of a run must know of the card behind a backend; empty on a CPU.
 struct DeviceFacts {
   std::string name;              // "NVIDIA H200"
@@ -229,6 +241,11 @@ class Backend {
   virtual std::string target() const = 0;  // SIMD target or card, for reports: "avx512", "sm_90"
   virtual Compute compute() const = 0;
   virtual DeviceFacts device() const { return {}; }
+  // To be called when the backend and all that it gave out are gone: throws (io, internal) what failed while
+  // they were freed, for destructors cannot.
+  virtual std::function<void()> released() const {
+    return [] {};
+  }
 
   virtual Buffer allocate(std::size_t bytes) = 0;  // zeroed, aligned to 64 bytes or more
   virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
@@ -264,13 +281,16 @@ class Backend {
   virtual void rope(const RopeArgs& args) = 0;
   virtual void unfold(const UnfoldArgs& args) = 0;
 
+  virtual void expect(const ExpectedSteps& /*steps*/) {}
+
   virtual std::size_t kv_page_bytes(const KvSpec& spec) const = 0;
   virtual void kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::span<const Segment> segments) = 0;
   virtual void attend(const AttentionArgs& args) = 0;
   virtual void attention_weights(const AttentionWeightsArgs& args) = 0;
   virtual void experts(const ExpertsArgs& args) = 0;
 
-  // ids[i] = index of the largest of logits row i, the lowest at equality; -1 where the row holds a NaN.
+  // ids[i] = index of the largest of logits row i, the lowest at equality; -1 where the row holds a NaN or
+  // its largest is an infinity: such a row chooses nothing.
   virtual void argmax(ConstRows logits, std::span<std::int32_t> ids) = 0;  // waits
 };
 

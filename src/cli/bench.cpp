@@ -87,7 +87,14 @@ class Bench {
     const auto plan = ranks_.together([&] {
       return make_plan(model.recipe, model.checkpoint.headers(), ranks_.size(), flags_.compute.slices);
     });
-    const auto processor = make_processor(flags_.compute, ranks_);
+    auto processor = make_processor(flags_.compute, ranks_);
+    measure_all(model, plan, processor);
+    processor.close();
+    return 0;
+  }
+
+ private:
+  void measure_all(const Model& model, const Plan& plan, const Processor& processor) {
     auto& backend = *processor.backend;
     SplitRun split(model.recipe, model.checkpoint, plan, ranks_.transport(), backend, ranks_.log());
     const auto streams = ranks_.together([&] { return parse_list(flags_.streams, 1, "--streams"); });
@@ -95,15 +102,15 @@ class Bench {
         flags_.repeat * static_cast<std::int64_t>(streams.size() + (flags_.prefill > 0 ? 1 : 0));
     if (!ranks_.root()) {
       for (std::int64_t i = 0; i < runs; ++i) split.follow();
-      return 0;
+      return;
     }
-    RunOptions options{
-        .chunk = flags_.compute.chunk,
-        .max_group = flags_.compute.group,
-        .groups = flags_.compute.groups,
-        .kv_pages = kv_budget(model.recipe, plan, backend, kv_bytes(flags_.compute, ranks_, processor, plan)),
-        .trace = false,
-        .flip = {}};
+    RunOptions options{.chunk = flags_.compute.chunk,
+                       .max_group = flags_.compute.group,
+                       .groups = flags_.compute.groups,
+                       .kv_pages = kv_budget(model.recipe, plan, backend,
+                                             kv_bytes(flags_.compute, ranks_, processor, model, plan)),
+                       .trace = false,
+                       .flip = {}};
     report_load(split, plan, backend);
     if (flags_.prefill > 0) {
       double best = 0;
@@ -128,10 +135,8 @@ class Bench {
       row("decode, " + std::to_string(count) + (count == 1 ? " stream" : " streams"), best, busy);
     }
     if (flags_.json) std::printf("%s\n", json_.dump(2).c_str());
-    return 0;
   }
 
- private:
   void report_load(const SplitRun& split, const Plan& plan, const Backend& backend) {
     std::uint64_t bytes = 0;
     double seconds = 0;

@@ -30,16 +30,20 @@ int run_compare(const CompareFlags& flags) {
     }
     if (comparison.differences.size() > kMostLines)
       std::printf("  and %zu more (--json has all)\n", comparison.differences.size() - kMostLines);
+    if (comparison.across && !comparison.agrees())
+      std::printf("note: %s\n", sentence(*comparison.across).c_str());
     for (const auto& note : comparison.notes) std::printf("note: %s\n", note.c_str());
   }
-  return static_cast<int>(comparison.identical() ? ExitCode::done : ExitCode::difference);
+  return static_cast<int>(comparison.agrees() ? ExitCode::done : ExitCode::difference);
 }
 
 }  // namespace
 
 void add_compare(CLI::App& app, ChosenCommand& chosen) {
   auto flags = std::make_shared<CompareFlags>();
-  auto* command = app.add_subcommand("compare", "Compare two results of one job, bit for bit");
+  auto* command = app.add_subcommand(
+      "compare",
+      "Compare two results of one job: bit for bit, and within tolerances between two kinds of device");
   command->add_option("whole", flags->whole, "Result file")->required();
   command->add_option("split", flags->split, "Result file")->required();
   command->add_flag("--json", flags->json, "For programs");

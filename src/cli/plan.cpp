@@ -7,6 +7,7 @@
 #include "cli/model.hpp"
 #include "core/format.hpp"
 #include "schedule/simulator.hpp"
+#include "slice/device_bytes.hpp"
 #include "slice/plan.hpp"
 
 namespace diffuse {
@@ -16,6 +17,8 @@ struct PlanFlags {
   std::string model;
   std::int32_t ranks = 1;
   std::string slices;
+  std::string device = "cpu";
+  std::string compute;  // empty: the device's default
   bool json = false;
   bool simulate = false;
   std::int64_t requests = 32;
@@ -55,12 +58,23 @@ std::string layers_of(const RankSlice& slice) {
   return slice.idle() ? "-" : std::to_string(slice.first_layer) + "-" + std::to_string(slice.end_layer - 1);
 }
 
-// Bytes of keys and values that one position takes on a rank, in f32.
-std::uint64_t kv_bytes_of(const Recipe& recipe, const RankSlice& slice) {
+DeviceKind device_of(const PlanFlags& flags) {
+  const bool cuda = flags.device == "cuda";
+  const bool bf16 = flags.compute.empty() ? cuda : flags.compute == "bf16";
+  return {.cuda = cuda, .compute = bf16 ? Compute::bf16 : Compute::f32};
+}
+
+std::string name_of(Compute compute) {
+  return compute == Compute::bf16 ? "bf16" : "f32";
+}
+
+// Bytes of keys and values that one position takes on a rank.
+std::uint64_t kv_bytes_of(const Recipe& recipe, const RankSlice& slice, Compute compute) {
+  const std::uint64_t element = compute == Compute::bf16 ? 2 : sizeof(float);
   std::uint64_t bytes = 0;
   for (auto layer = slice.first_layer; layer < slice.end_layer; ++layer) {
-    bytes += static_cast<std::uint64_t>(kv_elements(recipe.blocks[static_cast<std::size_t>(layer)])) *
-             sizeof(float);
+    bytes +=
+        static_cast<std::uint64_t>(kv_elements(recipe.blocks[static_cast<std::size_t>(layer)])) * element;
   }
   return bytes;
 }
@@ -104,14 +118,23 @@ SimulationReport simulate_plan(const PlanFlags& flags, const Recipe& recipe, con
 int plan(const PlanFlags& flags) {
   const auto model = open_model(flags.model, LoadMode::mmap, flags.accept);
   const auto plan = make_plan(model.recipe, model.checkpoint.headers(), flags.ranks, flags.slices);
+  const auto device = device_of(flags);
   Json json = to_json(plan);
+  json["device"] = flags.device;
+  json["compute"] = name_of(device.compute);
   if (model.recipe.encoder) {
     json["cut"] = "decoder";
     json["encoder_layers"] = model.recipe.encoder->blocks.size();
     json["memory_row_bytes"] = static_cast<std::uint64_t>(model.recipe.encoder->hidden) * sizeof(float);
   }
-  for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank)
-    json["ranks"][rank]["kv_bytes_per_token"] = kv_bytes_of(model.recipe, plan.ranks[rank]);
+  const auto weights_of = [&](const RankSlice& slice) {
+    return device_bytes(model.recipe, model.checkpoint.headers(), slice, device);
+  };
+  for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
+    const auto& slice = plan.ranks[rank];
+    json["ranks"][rank]["kv_bytes_per_token"] = kv_bytes_of(model.recipe, slice, device.compute);
+    json["ranks"][rank]["device_bytes"] = weights_of(slice);
+  }
   std::optional<SimulationReport> simulated;
   if (flags.simulate) {
     simulated = simulate_plan(flags, model.recipe, plan);
@@ -126,14 +149,17 @@ int plan(const PlanFlags& flags) {
   }
   double total = 0;
   for (const auto& slice : plan.ranks) total += slice.cost;
-  std::printf("%-5s %-9s %-14s %14s %9s %18s\n", "rank", "layers", "ends", "weights read", "cost",
-              "cache a token, f32");
+  std::printf("%-5s %-9s %-14s %14s %16s %9s %14s\n", "rank", "layers", "ends", "weights read",
+              "in its memory", "cost", "cache a token");
   for (const auto& slice : plan.ranks) {
-    std::printf("%-5d %-9s %-14s %14s %8s%% %18s\n", slice.rank, layers_of(slice).c_str(),
+    std::printf("%-5d %-9s %-14s %14s %16s %8s%% %14s\n", slice.rank, layers_of(slice).c_str(),
                 ends_of(slice).c_str(), human_bytes(slice.weight_bytes).c_str(),
+                human_bytes(weights_of(slice)).c_str(),
                 fixed(total > 0 ? 100 * slice.cost / total : 0, 1).c_str(),
-                human_bytes(kv_bytes_of(model.recipe, slice)).c_str());
+                human_bytes(kv_bytes_of(model.recipe, slice, device.compute)).c_str());
   }
+  std::printf("Memory is that of --device %s --compute %s.\n", flags.device.c_str(),
+              name_of(device.compute).c_str());
   print_encoder(model.recipe, plan);
   for (const auto& tensor : plan.shared)
     std::printf("'%s' serves all layers: each slice loads it.\n", tensor.c_str());
@@ -158,6 +184,10 @@ void add_plan(CLI::App& app, ChosenCommand& chosen) {
   command->add_option("--ranks", flags->ranks, "Number of ranks")->required()->check(CLI::Range(1, 1 << 20));
   command->add_option("--slices", flags->slices,
                       "Layers of each rank, e.g. 0-7,8-23 (default: balanced by cost)");
+  command->add_option("--device", flags->device, "What the ranks compute on: cpu, cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command->add_option("--compute", flags->compute, "f32 or bf16 (default: f32 on the CPU, bf16 on a card)")
+      ->check(CLI::IsMember({"f32", "bf16"}));
   command->add_flag("--json", flags->json, "For programs");
   command->add_flag("--simulate", flags->simulate, "Simulate the schedule: how busy each stage would be");
   command->add_option("--requests", flags->requests, "For --simulate")->check(CLI::Range(1, 1 << 20));

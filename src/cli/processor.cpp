@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "slice/device_bytes.hpp"
 #include "transport/nccl.hpp"
 
 namespace diffuse {
@@ -182,6 +183,13 @@ void say_which(const ComputeFlags& flags, Ranks& ranks, const Backend& backend, 
 
 }  // namespace
 
+void Processor::close() {
+  if (!backend) return;
+  const auto released = backend->released();
+  backend.reset();
+  released();
+}
+
 Processor make_processor(ComputeFlags& flags, Ranks& ranks) {
   std::string why;
   Processor processor;
@@ -200,7 +208,7 @@ Processor make_processor(ComputeFlags& flags, Ranks& ranks) {
 }
 
 std::vector<std::uint64_t> kv_bytes(const ComputeFlags& flags, const Ranks& ranks, const Processor& processor,
-                                    const Plan& plan) {
+                                    const Model& model, const Plan& plan) {
   std::vector<std::uint64_t> bytes;
   for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
     if (!flags.kv_memory.empty()) {
@@ -210,9 +218,9 @@ std::vector<std::uint64_t> kv_bytes(const ComputeFlags& flags, const Ranks& rank
                           static_cast<std::uint64_t>(sysconf(_SC_PAGE_SIZE));
       bytes.push_back(memory / 4 / static_cast<std::uint64_t>(ranks.ranks_on_this_host()));
     } else {
-      // Stored weights of 2 bytes are widened for f32. A quarter of what they leave is for rows under way.
-      const auto widened = processor.backend->compute() == Compute::f32 ? 2 : 1;
-      const auto weights = plan.ranks[rank].weight_bytes * widened;
+      // A quarter of what the weights leave is for rows under way.
+      const auto weights = device_bytes(model.recipe, model.checkpoint.headers(), plan.ranks[rank],
+                                        {.cuda = true, .compute = processor.backend->compute()});
       const auto left = processor.free_bytes[rank] - std::min(processor.free_bytes[rank], weights);
       bytes.push_back(left / 4 * 3);
     }

@@ -8,6 +8,7 @@
 
 #include "backend/backend.hpp"
 #include "cli/flags.hpp"
+#include "cli/model.hpp"
 #include "cli/ranks.hpp"
 #include "slice/plan.hpp"
 
@@ -16,6 +17,10 @@ namespace diffuse {
 struct Processor {
   std::unique_ptr<Backend> backend;
   std::vector<std::uint64_t> free_bytes;  // a rank each: memory of its card that it may fill; empty on CPUs
+
+  // At the end of the work, when nothing of the backend's is held any more: throws what fails to be freed,
+  // which a processor that is destroyed without it keeps to itself.
+  void close();
 };
 
 // The processor that the flags ask for. Collective. On CPUs all ranks take the best SIMD target that all
@@ -28,6 +33,6 @@ Processor make_processor(ComputeFlags& flags, Ranks& ranks);
 
 // A rank each: bytes that the flags give it for keys and values, beside the weights that it is to load.
 std::vector<std::uint64_t> kv_bytes(const ComputeFlags& flags, const Ranks& ranks, const Processor& processor,
-                                    const Plan& plan);
+                                    const Model& model, const Plan& plan);
 
 }  // namespace diffuse

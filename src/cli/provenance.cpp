@@ -39,7 +39,7 @@ Json provenance_of(const std::vector<std::string>& command_line, const Ranks& ra
           {"slices", plan.slices()},
           {"model", model.folder.string()},
           {"notes", model.recipe.notes},
-          {"backend", backend.name()},
+          {provenance_key::kBackend, backend.name()},
           {"transport", ranks.carried_by()},
           {provenance_key::kJob, job_hash},
           {provenance_key::kConfig, model.config_hash},

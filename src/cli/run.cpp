@@ -150,7 +150,7 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
   const auto plan = ranks.together([&] {
     return make_plan(model.recipe, model.checkpoint.headers(), ranks.size(), flags.compute.slices);
   });
-  const auto processor = make_processor(flags.compute, ranks);
+  auto processor = make_processor(flags.compute, ranks);
   const auto& own = plan.ranks[static_cast<std::size_t>(ranks.rank())];
   if (own.idle() && own.encoder) {
     ranks.log().line("holds no layers and encodes");
@@ -182,9 +182,9 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
                      const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
                      return signals.asked() || (flags.max_time > 0 && elapsed.count() > flags.max_time);
                    }});
-  if (!ranks.root()) return 0;
-  recorder.write(outcome.result, !outcome.stopped);
-  return exit_code(outcome, ranks.log());
+  if (ranks.root()) recorder.write(outcome.result, !outcome.stopped);
+  processor.close();
+  return ranks.root() ? exit_code(outcome, ranks.log()) : 0;
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ void check_place(const std::filesystem::path& file) {
 
 std::int64_t kv_pages_of(const ComputeFlags& flags, const Ranks& ranks, const Processor& processor,
                          const Model& model, const Plan& plan) {
-  return kv_budget(model.recipe, plan, *processor.backend, kv_bytes(flags, ranks, processor, plan));
+  return kv_budget(model.recipe, plan, *processor.backend, kv_bytes(flags, ranks, processor, model, plan));
 }
 
 JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, const Model& model,

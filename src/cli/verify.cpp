@@ -1,5 +1,6 @@
 // diffuse verify: the whole run and every split asked for, in one mpirun, and whether they say the same.
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -26,8 +27,12 @@ struct VerifyFlags {
   ComputeFlags compute;
   std::string ranks;  // empty: 2 .. the ranks there are
   std::int64_t reference_ranks = 1;
+  std::string against;  // "cpu": the whole run there too
   bool flip = false;
 };
+
+// Best log-probabilities that tell how close two tokens were.
+constexpr std::int32_t kBest = 5;
 
 // REPORT.md, REPORT.json and REPORT.h5 beside each other, whatever ending was given.
 fs::path with_ending(const std::string& report, const std::string& ending) {
@@ -53,12 +58,15 @@ class Verifier {
     const auto folder = ranks_.broadcast(flags_.compute.model.empty() ? job_.model : flags_.compute.model);
     model_.emplace(ranks_.together(
         [&] { return open_model(folder, flags_.compute.load_mode(), flags_.compute.accept); }));
+    auto other = flags_.compute;
     processor_ = make_processor(flags_.compute, ranks_);
+    if (!flags_.against.empty()) make_other(std::move(other));
     const auto splits = ranks_.together([&] { return splits_asked_for(); });
     prepare_requests(splits);
 
     const auto reference = run_split(flags_.reference_ranks, {}, false);
     start_report(reference);
+    if (!flags_.against.empty()) compare_devices();
     Result last = reference.second.result;
     bool flip = flags_.flip;
     for (const auto count : splits) {
@@ -71,11 +79,44 @@ class Verifier {
                         diffuse::verdict(comparison));
       last = std::move(split.second.result);
     }
-    return ranks_.root() ? write(std::move(last)) : 0;
+    const int code = ranks_.root() ? write(std::move(last)) : 0;
+    other_.close();
+    processor_.close();
+    return code;
   }
 
  private:
   using Run = std::pair<RunFigures, JobOutcome>;
+
+  // The processor that the cards are held against, in their compute mode.
+  void make_other(ComputeFlags flags) {
+    ranks_.together([&] {
+      if (processor_.backend->name() == flags_.against)
+        throw_usage("--against " + flags_.against + ": the ranks compute on the CPU themselves, where " +
+                    "whole and split are compared bit for bit");
+      return true;
+    });
+    flags.device = flags_.against;
+    flags.transport = "auto";
+    flags.compute = processor_.backend->compute() == Compute::bf16 ? "bf16" : "f32";
+    other_flags_ = std::move(flags);
+    other_ = make_processor(other_flags_, ranks_);
+  }
+
+  // Both whole, with the best log-probabilities of every token.
+  void compare_devices() {
+    auto judged = prepared_;
+    for (auto& request : judged)
+      request.options.sampling.logprobs = std::max(request.options.sampling.logprobs, kBest);
+    const auto on = [&](const Processor& processor, const ComputeFlags& flags) {
+      return run_plan(plan_of(1, {}), {.processor = processor, .flags = flags, .requests = judged}, false);
+    };
+    const auto theirs = on(other_, other_flags_);
+    const auto ours = on(processor_, flags_.compute);
+    if (!ranks_.root()) return;
+    report_.across = make_across(theirs.first, compare(theirs.second.result, ours.second.result));
+    ranks_.log().line(diffuse::verdict(*report_.across));
+  }
 
   std::vector<std::int64_t> splits_asked_for() const {
     const auto size = static_cast<std::int64_t>(ranks_.size());
@@ -115,6 +156,10 @@ class Verifier {
       };
       auto least = pages(plan_of(flags_.reference_ranks, {}));
       for (const auto count : splits) least = std::min(least, pages(plan_of(count, flags_.compute.slices)));
+      if (other_.backend) {
+        const auto whole = plan_of(1, {});
+        least = std::min({least, pages(whole), kv_pages_of(other_flags_, ranks_, other_, *model_, whole)});
+      }
       return least;
     });
     if (!ranks_.root()) return;
@@ -122,8 +167,19 @@ class Verifier {
     prepared_ = prepare(job_, text_, limits_of(model_->recipe, kv_pages_ * kPageTokens));
   }
 
+  // What a run is made on.
+  struct Setting {
+    const Processor& processor;
+    const ComputeFlags& flags;
+    const std::vector<PreparedRequest>& requests;
+  };
+
   Run run_split(std::int64_t count, const std::string& slices, bool flip) {
-    const auto plan = plan_of(count, slices);
+    return run_plan(plan_of(count, slices),
+                    {.processor = processor_, .flags = flags_.compute, .requests = prepared_}, flip);
+  }
+
+  Run run_plan(const Plan& plan, const Setting& on, bool flip) {
     RunOptions options{.chunk = flags_.compute.chunk,
                        .max_group = flags_.compute.group,
                        .groups = flags_.compute.groups,
@@ -131,12 +187,12 @@ class Verifier {
                        .trace = true,
                        .flip = {}};
     if (flip) options.flip = FlipBit{.step = 1, .row = 0};
-    auto outcome = run_job(ranks_, *processor_.backend, flags_.compute, *model_, plan, text_, prepared_,
+    auto outcome = run_job(ranks_, *on.processor.backend, on.flags, *model_, plan, text_, on.requests,
                            options, command_line_, job_.sha256, {});
     RunFigures figures;
     figures.ranks = plan.stages;
     figures.slices = plan.slices();
-    figures.threads = flags_.compute.threads;
+    figures.threads = on.flags.threads;
     figures.groups = outcome.groups;
     figures.seconds = outcome.run_seconds;
     figures.tokens_per_second = outcome.tokens_per_second;
@@ -184,6 +240,8 @@ class Verifier {
   Job job_;
   std::optional<Model> model_;
   Processor processor_;
+  Processor other_;           // with --against
+  ComputeFlags other_flags_;  // with --against
   TextSide text_;
   std::vector<PreparedRequest> prepared_;
   std::int64_t kv_pages_ = 0;
@@ -203,6 +261,10 @@ void add_verify(CLI::App& app, ChosenCommand& chosen, const std::vector<std::str
       ->add_option("--reference-ranks", flags->reference_ranks,
                    "Ranks of the run to compare with (default: 1, the whole)")
       ->check(CLI::Range(1, 1 << 20));
+  command
+      ->add_option("--against", flags->against,
+                   "Run the whole on the CPU too, and hold the cards against it within tolerances")
+      ->check(CLI::IsMember({"cpu"}));
   command->add_flag("--flip-bit", flags->flip,
                     "Flip one bit between two ranks in the first split, to see it found");
   flags->compute.add_to(*command);

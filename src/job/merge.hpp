@@ -16,6 +16,7 @@ inline constexpr std::string_view kConfig = "config_sha256";
 inline constexpr std::string_view kTensors = "tensors_sha256";
 inline constexpr std::string_view kCompute = "compute";
 inline constexpr std::string_view kSimd = "simd";
+inline constexpr std::string_view kBackend = "backend";
 }  // namespace provenance_key
 
 struct Part {

@@ -189,15 +189,14 @@ void Answers::report(Heard& heard) {
 }
 
 Decision Answers::on_chosen(std::size_t sequence, std::span<const ChosenToken> chosen) {
-  return std::visit(
-      Overloaded{
-          [&](std::unique_ptr<Running>& running) {
-            return Decision{.ended = take_token(*running, chosen.front().token)};
-          },
-          [&](const Pass& pass) { return hear(Pass(pass), chosen); },
-          [&](std::unique_ptr<Searching>& searching) { return search(*searching, chosen); },
-      },
-      parts_[sequence]);
+  return std::visit(Overloaded{
+                        [&](std::unique_ptr<Running>& running) {
+                          return Decision{.ended = take_token(*running, chosen.front().token)};
+                        },
+                        [&](const Pass& pass) { return hear(Pass(pass), chosen); },
+                        [&](std::unique_ptr<Searching>& searching) { return search(*searching, chosen); },
+                    },
+                    parts_[sequence]);
 }
 
 Decision Answers::search(Searching& searching, std::span<const ChosenToken> chosen) {

@@ -81,8 +81,8 @@ void Chooser::admit(const Descriptor& command) {
   auto& slot = slot_of(command.slot);
   slot.sampling = command.sampling;
   slot.probe = 0;
-  slot.likely.assign(
-      command.sampling.watched_ids > 0 ? static_cast<std::size_t>(command.prompt_tokens) : 0, 0.0F);
+  slot.likely.assign(command.sampling.watched_ids > 0 ? static_cast<std::size_t>(command.prompt_tokens) : 0,
+                     0.0F);
   if (!command.sampling.reads_history()) slot.history.clear();
 }
 
@@ -114,7 +114,7 @@ SampledToken Chooser::rank(std::span<float> logits, const SlotState& slot) {
 
 // `draw`: which of the tokens that are chosen from one row.
 SampledToken Chooser::choose(std::span<float> logits, SlotState& slot, std::int64_t position,
-                           std::int32_t draw) {
+                             std::int32_t draw) {
   const auto& spec = slot.sampling;
   SamplingParams params;
   params.temperature = spec.temperature;
@@ -143,16 +143,6 @@ SampledToken Chooser::choose(std::span<float> logits, SlotState& slot, std::int6
   if (spec.logprobs > 0) said.top = top_logprobs(own, spec.logprobs, scratch_);
   slot.history.push_back(said.id);
   return said;
-}
-
-// The greedy choice, or -1 where it won by an infinity: such a row chooses nothing, as where it is sampled
-// from.
-std::int32_t Chooser::finite_winner(ConstRows logits, std::size_t row, std::int32_t id) const {
-  if (id < 0) return id;
-  float value = 0;
-  const auto* from = logits.data + static_cast<std::int64_t>(row) * logits.stride + id;
-  backend_.download(std::as_writable_bytes(std::span(&value, 1)), reinterpret_cast<const std::byte*>(from));
-  return value - value == 0 ? id : -1;
 }
 
 // What the lanes of a sequence said before: lanes go on from one another, and who samples has no ids.
@@ -215,7 +205,8 @@ void Chooser::weigh_prompts(const Descriptor& step, ConstRows hidden) {
         const auto next = static_cast<std::size_t>(entry.first_position + done) + at + 1;
         if (next >= slot.likely.size() || slot.history[next] >= below) continue;
         const auto logits = std::span(values).subspan(at * width, static_cast<std::size_t>(below));
-        if (usable(logits)) slot.likely[next] = static_cast<float>(token_probability(logits, slot.history[next]));
+        if (usable(logits))
+          slot.likely[next] = static_cast<float>(token_probability(logits, slot.history[next]));
       }
     }
     first += entry.rows;
@@ -254,8 +245,7 @@ std::vector<std::byte> Chooser::sample(const Descriptor& step, ConstRows hidden)
     std::vector<std::int32_t> ids(rows.size());
     backend_.argmax(logits, ids);
     for (std::size_t i = 0; i < ids.size(); ++i)
-      append(answer, WireToken{finite_winner(logits, i, ids[i]), 0,
-                               slots_[static_cast<std::size_t>(entries[i]->slot)].probe});
+      append(answer, WireToken{ids[i], 0, slots_[static_cast<std::size_t>(entries[i]->slot)].probe});
     return answer;
   }
   auto values = downloaded(logits);

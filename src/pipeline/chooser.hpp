@@ -62,7 +62,6 @@ class Chooser {
   void probe(const Descriptor& step, ConstRows hidden);
   void weigh_prompts(const Descriptor& step, ConstRows hidden);
   std::vector<float> downloaded(ConstRows logits) const;
-  std::int32_t finite_winner(ConstRows logits, std::size_t row, std::int32_t id) const;
   void answer_row(std::vector<std::byte>& answer, const Entry& entry, std::span<float> row);
   SampledToken choose(std::span<float> logits, SlotState& slot, std::int64_t position, std::int32_t draw);
   SampledToken rank(std::span<float> logits, const SlotState& slot);

@@ -75,11 +75,11 @@ class Driver {
 
  private:
   struct State {
-    std::int64_t issued = 0;              // positions sent into the pipeline
-    std::vector<std::int32_t> generated;  // of one lane
-    std::vector<Decision::Lane> lanes;    // of several: what they go on with
-    std::vector<std::int32_t> slots;      // one a lane
-    std::size_t lanes_left = 0;           // that are not collected yet
+    std::int64_t issued = 0;                          // positions sent into the pipeline
+    std::vector<std::int32_t> generated;              // of one lane
+    std::vector<Decision::Lane> lanes;                // of several: what they go on with
+    std::vector<std::int32_t> slots;                  // one a lane
+    std::size_t lanes_left = 0;                       // that are not collected yet
     std::vector<std::vector<std::uint64_t>> digests;  // of the collected ones
   };
   struct Owner {

@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "core/overloaded.hpp"
+#include "slice/expected_steps.hpp"
 
 namespace diffuse {
 namespace {
@@ -56,6 +57,9 @@ EncoderRunner::EncoderRunner(const Recipe& recipe, LoadedEncoder& weights, Backe
         attention->kv = {kv_spec(*attention->step), memory};
     }
   }
+  backend.expect(expected_steps(
+      weights_.blocks,
+      {.rows = max_rows, .samples = kMostInputs, .positions = encoder_.max_positions, .pages = most_pages_}));
 }
 
 std::vector<std::vector<float>> EncoderRunner::encode(std::span<const EncoderInput* const> inputs) {

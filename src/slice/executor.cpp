@@ -4,6 +4,7 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "slice/expected_steps.hpp"
 
 namespace diffuse {
 namespace {
@@ -78,6 +79,12 @@ std::vector<WatchedHead> heads_of(const RankSlice& slice, const std::vector<Watc
   return heads;
 }
 
+// Positions of the stack, or of the memory that it reads.
+std::int64_t longest_context(const Recipe& recipe) {
+  return recipe.encoder ? std::max(recipe.max_positions, recipe.encoder->max_positions)
+                        : recipe.max_positions;
+}
+
 }  // namespace
 
 struct Executor::StepContext {
@@ -112,6 +119,13 @@ Executor::Executor(const Recipe& recipe, RankSlice slice, Backend& backend, Slic
   const auto blocks = blocks_of(recipe_, slice_);
   for (std::size_t i = 0; i < weights_.blocks.size(); ++i)
     set_pools(backend_, blocks[i], weights_.blocks[i], limits_.kv_pages);
+  if (recipe_.encoder)
+    memory_ = backend_.allocate(static_cast<std::size_t>(limits_.max_rows * recipe_.encoder->hidden) *
+                                sizeof(float));
+  backend_.expect(expected_steps(weights_.blocks, {.rows = limits_.max_rows,
+                                                   .samples = limits_.max_samples,
+                                                   .positions = longest_context(recipe_),
+                                                   .pages = limits_.kv_pages}));
 }
 
 Executor::~Executor() = default;
@@ -135,17 +149,16 @@ void Executor::remember(std::int32_t slot, std::span<const float> memory) {
   if (rows != pages_.memory_rows(slot))
     throw_internal("a memory does not have the rows it was admitted with");
   const auto most = std::min(rows, limits_.max_rows);
-  const auto buffer = backend_.allocate(static_cast<std::size_t>(most * width) * sizeof(float));
   for (std::int64_t first = 0; first < rows; first += most) {
     const auto count = std::min(most, rows - first);
     const auto part =
         memory.subspan(static_cast<std::size_t>(first * width), static_cast<std::size_t>(count * width));
-    backend_.upload(buffer.data(), std::as_bytes(part));
+    backend_.upload(memory_.data(), std::as_bytes(part));
     const Segment segment{0, count, first, pages_.memory_of(slot)};
     for (auto& block : weights_.blocks) {
       for (const auto& step : block) {
         if (const auto* cross = std::get_if<CrossAttentionStep>(&step))
-          runner_.remember(*cross, view(buffer, count, width), segment);
+          runner_.remember(*cross, view(memory_, count, width), segment);
       }
     }
     backend_.synchronize();

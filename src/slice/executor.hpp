@@ -84,6 +84,7 @@ class Executor {
   KvPages pages_;
   BlockRunner runner_;
   Buffer sampled_, logits_;                                     // on the last slice
+  Buffer memory_;                                               // rows of one, where there is an encoder
   std::vector<std::vector<std::vector<std::uint64_t>>> trace_;  // [slot][own layer][position]
   // [slot][watched head of this slice], each [rows, memory rows]; a slot that is not watched has none.
   std::vector<std::vector<std::vector<float>>> watched_;

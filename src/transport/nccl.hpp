@@ -38,6 +38,9 @@ struct NcclOptions {
   // How long, after an error, the abort of the links and what follows it may take before the session ends the
   // job without them.
   std::chrono::nanoseconds patience = std::chrono::seconds(20);
+  // A peer that fails says why, and ends the job; only where it does not come to that in this time does this
+  // rank speak of what it saw of it.
+  std::chrono::nanoseconds peers_word = std::chrono::seconds(5);
 };
 
 // Collective over all ranks: links each rank with the next, and sends a word over every link to try it. The

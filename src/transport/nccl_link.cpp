@@ -1,6 +1,5 @@
 #include "transport/nccl_link.hpp"
 
-#include <chrono>
 #include <thread>
 
 namespace diffuse::nccl {
@@ -11,17 +10,15 @@ namespace {
 // kernels' loss. Four move a step's rows at the speed of a link between machines, and of most within one.
 constexpr int kMostBlocks = 4;
 
-// A peer that fails says why, and ends the job; only where it does not come to that does this rank speak of
-// what it saw of it.
-constexpr std::chrono::seconds kPeersWord{2};
-
 }  // namespace
 
-Link::Link(MpiTransport& host, Side side, int peer, std::string peer_name)
+Link::Link(MpiTransport& host, Side side, int peer, std::string peer_name,
+           std::chrono::nanoseconds peers_word)
     : host_(host),
       side_(side),
       peer_(peer),
       peer_name_(std::move(peer_name)),
+      peers_word_(peers_word),
       stream_(make_stream()),
       ready_(make_event()) {}
 
@@ -54,7 +51,7 @@ void Link::require(ncclResult_t result, const std::string& purpose) {
   std::string what = "NCCL failed while " + doing(purpose) + ": " + ncclGetErrorString(result);
   const char* more = ncclGetLastError(comm_);
   if (more != nullptr && *more != '\0') what += std::string(" (") + more + ")";
-  if (result == ncclRemoteError) std::this_thread::sleep_for(kPeersWord);
+  if (result == ncclRemoteError) std::this_thread::sleep_for(peers_word_);
   throw_io(what + "; NCCL_DEBUG=INFO says more");
 }
 

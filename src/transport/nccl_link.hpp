@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -21,7 +22,7 @@ enum class Side : int { sender = 0, receiver = 1 };  // also the rank in the com
 class Link {
  public:
   // References must outlive the link.
-  Link(MpiTransport& host, Side side, int peer, std::string peer_name);
+  Link(MpiTransport& host, Side side, int peer, std::string peer_name, std::chrono::nanoseconds peers_word);
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -59,6 +60,7 @@ class Link {
   Side side_;
   int peer_;
   std::string peer_name_;
+  std::chrono::nanoseconds peers_word_;
   Stream stream_;
   Event ready_;
   std::vector<Event> idle_events_;

@@ -28,7 +28,8 @@ class Links {
   Links(MpiSession& session, const NcclOptions& options)
       : session_(session),
         compute_(static_cast<cudaStream_t>(options.compute_stream)),
-        patience_(options.patience) {}
+        patience_(options.patience),
+        peers_word_(options.peers_word) {}
 
   nccl::Link& of(Side side, int peer) {
     auto& link = side == Side::sender ? to_next : from_previous;
@@ -57,6 +58,7 @@ class Links {
   }
 
   cudaStream_t compute() const { return compute_; }
+  std::chrono::nanoseconds peers_word() const { return peers_word_; }
 
   std::optional<nccl::Link> to_next;
   std::optional<nccl::Link> from_previous;
@@ -65,6 +67,7 @@ class Links {
   MpiSession& session_;
   cudaStream_t compute_;
   std::chrono::nanoseconds patience_;
+  std::chrono::nanoseconds peers_word_;
 };
 
 class NcclTicket final : public Ticket {
@@ -173,7 +176,7 @@ class LinkedTransport final : public NcclTransport {
       if (peer < 0 || peer >= size()) continue;
       auto& link = sends ? links_->to_next : links_->from_previous;
       links_->guarded([&] {
-        link.emplace(host_, sends ? Side::sender : Side::receiver, peer, name_of(peer));
+        link.emplace(host_, sends ? Side::sender : Side::receiver, peer, name_of(peer), links_->peers_word());
         link->connect(ids[static_cast<std::size_t>(std::min(rank(), peer))]);
         return 0;
       });

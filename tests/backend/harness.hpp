@@ -15,6 +15,7 @@
 
 #include "backend/backend.hpp"
 #include "host_rows.hpp"
+#include "verify/tolerance.hpp"
 
 namespace diffuse::test {
 
@@ -173,6 +174,11 @@ struct Stored {
 
 inline double rounded(double value, Compute compute) {
   return compute == Compute::bf16 ? bf16_to_f32(f32_to_bf16(static_cast<float>(value))) : value;
+}
+
+// What an operation may differ by, of the table that all devices are held to.
+inline double allowed(DeviceOp operation, Compute compute) {
+  return tolerance(operation, compute == Compute::f32 ? "f32" : "bf16").allowed;
 }
 
 // The largest difference relative to the largest expected size.

@@ -22,8 +22,10 @@ class HostRows : public Backend {
   std::string target() const override { return inner_->target(); }
   Compute compute() const override { return inner_->compute(); }
   DeviceFacts device() const override { return inner_->device(); }
+  std::function<void()> released() const override { return inner_->released(); }
   bool host_addressable() const override { return inner_->host_addressable(); }
   void synchronize() override { inner_->synchronize(); }
+  void expect(const ExpectedSteps& steps) override { inner_->expect(steps); }
   std::size_t kv_page_bytes(const KvSpec& spec) const override { return inner_->kv_page_bytes(spec); }
 
   Buffer allocate(std::size_t bytes) override {

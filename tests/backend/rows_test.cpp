@@ -65,7 +65,8 @@ TEST_P(RowOps, NormAgreesWithDouble) {
             }
           }
         }
-        EXPECT_LT(difference.relative(), 1e-6) << size << " x " << groups;
+        EXPECT_LT(difference.relative(), allowed(DeviceOp::norm, GetParam().compute))
+            << size << " x " << groups;
         EXPECT_TRUE(y.gaps_kept());
       }
     }
@@ -117,9 +118,9 @@ TEST_P(RowOps, GateActivateAddScaleSoftcap) {
       EXPECT_EQ(copied.at(r, c), x.at(r, c));
     }
   }
-  EXPECT_LT(gated.relative(), 1e-6);
-  EXPECT_LT(summed.relative(), 1e-6);
-  EXPECT_LT(cap.relative(), 1e-6);
+  EXPECT_LT(gated.relative(), allowed(DeviceOp::activation, GetParam().compute));
+  EXPECT_LT(summed.relative(), allowed(DeviceOp::elementwise, GetParam().compute));
+  EXPECT_LT(cap.relative(), allowed(DeviceOp::activation, GetParam().compute));
   EXPECT_TRUE(y.gaps_kept());
   EXPECT_TRUE(copied.gaps_kept());
 }
@@ -170,10 +171,12 @@ TEST_P(RowOps, RopeRotatesPairs) {
             }
           }
         }
+        Difference difference;
         for (std::int64_t r = 0; r < 5; ++r) {
-          for (std::int64_t c = 0; c < heads * head_dim; ++c)
-            EXPECT_NEAR(x.at(r, c), expected.at(r, c), 1e-6) << head_dim << " " << pairs;
+          for (std::int64_t c = 0; c < heads * head_dim; ++c) difference.see(expected.at(r, c), x.at(r, c));
         }
+        EXPECT_LT(difference.relative(), allowed(DeviceOp::rope, GetParam().compute))
+            << head_dim << " " << pairs;
         EXPECT_TRUE(x.gaps_kept());
       }
     }
@@ -205,7 +208,7 @@ TEST_P(RowOps, EmbedGivesTheStoredRowsScaled) {
   }
 }
 
-TEST_P(RowOps, ArgmaxTakesTheLowestOfEqualsAndSeesNaN) {
+TEST_P(RowOps, ArgmaxTakesTheLowestOfEqualsAndNeitherNaNNorInfinity) {
   auto backend = make(GetParam(), 2);
   for (const std::int64_t cols : {1, 5, 16, 17, 203}) {
     Table logits = Table::random(6, cols, 12, 1);
@@ -221,7 +224,7 @@ TEST_P(RowOps, ArgmaxTakesTheLowestOfEqualsAndSeesNaN) {
     for (std::int64_t c = 1; c < cols; ++c)
       if (logits.at(0, c) > logits.at(0, best)) best = static_cast<std::int32_t>(c);
     EXPECT_EQ(ids, (std::vector<std::int32_t>{best, static_cast<std::int32_t>(cols - 1),
-                                              static_cast<std::int32_t>(cols / 2), -1, 0, 0}))
+                                              static_cast<std::int32_t>(cols / 2), -1, -1, -1}))
         << cols;
   }
 }

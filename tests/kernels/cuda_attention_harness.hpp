@@ -208,10 +208,14 @@ inline Rows plain_attention(const Case& c, const Sequence& s, std::int64_t keys,
   return out;
 }
 
+// `allowed` is relative to the largest element of `b`.
 inline ::testing::AssertionResult near_rows(const Rows& a, const Rows& b, double allowed) {
+  double largest = 0;
+  for (std::int64_t r = 0; r < b.rows(); ++r)
+    for (std::int64_t c = 0; c < b.cols(); ++c) largest = std::max(largest, std::abs(double{b.at(r, c)}));
   for (std::int64_t r = 0; r < a.rows(); ++r)
     for (std::int64_t c = 0; c < a.cols(); ++c)
-      if (!(std::abs(double{a.at(r, c)} - double{b.at(r, c)}) <= allowed))
+      if (!(std::abs(double{a.at(r, c)} - double{b.at(r, c)}) <= allowed * largest))
         return ::testing::AssertionFailure()
                << a.at(r, c) << " is not " << b.at(r, c) << " at row " << r << ", column " << c;
   return ::testing::AssertionSuccess();

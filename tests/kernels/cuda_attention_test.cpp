@@ -42,7 +42,7 @@ TEST_P(CudaAttention, IsThePlainFormula) {
   for (const std::int64_t length : {1, 63, 64, 65, 257, 600}) {
     const Sequence s(c, length, 20);
     const Rows out = in_chunks(c, s, length, kAmple);
-    ASSERT_TRUE(near_rows(out, plain_attention(c, s, 0), 4e-6)) << length;
+    ASSERT_TRUE(near_rows(out, plain_attention(c, s, 0), allowed(DeviceOp::attention, c.bf16))) << length;
   }
 }
 
@@ -141,7 +141,7 @@ TEST_P(CudaAttention, WithoutCauseEveryRowReachesAllKeys) {
     pool.write(s, pages, 0, keys);
     Rows out(37, c.heads * c.value_dim);
     attend_batch(c, pool, {{&s, &pages, 0, 37, keys, &out}}, kAmple);
-    ASSERT_TRUE(near_rows(out, plain_attention(c, s, keys), 4e-6)) << keys;
+    ASSERT_TRUE(near_rows(out, plain_attention(c, s, keys), allowed(DeviceOp::attention, c.bf16))) << keys;
     for (const std::int64_t blocks : {0, 1000}) {
       for (const std::int64_t chunk : {1, 5}) {
         Rows again(37, c.heads * c.value_dim);
@@ -189,8 +189,8 @@ TEST(CudaAttentionEdges, LargeScoresDoNotOverflow) {
   for (std::int64_t p = 0; p < 400; ++p)
     for (std::int64_t d = 0; d < 16; ++d) s.q.at(p, d) *= 1000;
   const Rows out = in_chunks(c, s, 400, kAmple);
-  // A score of some thousands is only known to 1e-4 or so, and with it a weight.
-  EXPECT_TRUE(near_rows(out, plain_attention(c, s, 0), 2e-3));
+  // Scores of some thousands are known that much less exactly, and with them the weights.
+  EXPECT_TRUE(near_rows(out, plain_attention(c, s, 0), 2000 * allowed(DeviceOp::attention)));
   EXPECT_TRUE(same_bits(in_chunks(c, s, 1, kAmple), out));
 }
 
@@ -210,7 +210,7 @@ TEST(CudaAttentionEdges, ALongContextMergesMoreThanOneRoundOfParts) {
   for (std::int64_t d = 0; d < 4; ++d) twice.q.at(1, d) = s.q.at(0, d);
   attend_batch(c, pool, {{&twice, &pages, 0, 2, 0, &tiled, keys - 2}}, kAmple);
   EXPECT_TRUE(same_bits(decoded, tiled.part(1, 1)));
-  ASSERT_TRUE(near_rows(decoded, plain_attention(c, s, 0, keys - 1), 1e-5));
+  ASSERT_TRUE(near_rows(decoded, plain_attention(c, s, 0, keys - 1), allowed(DeviceOp::attention, c.bf16)));
 }
 
 TEST(CudaAttentionEdges, WhatCannotBeServedIsRefused) {

@@ -15,6 +15,7 @@
 
 #include "kernels/cuda/launches.hpp"
 #include "kernels/cuda/team.hpp"
+#include "verify/tolerance.hpp"
 
 namespace diffuse::kernels::cuda::test {
 
@@ -74,6 +75,11 @@ class Rows {
   std::int64_t shift_;
   std::vector<float> data_;
 };
+
+// What an operation may differ by, of the table that all devices are held to.
+inline double allowed(DeviceOp operation, bool bf16 = false) {
+  return tolerance(operation, bf16 ? "bf16" : "f32").allowed;
+}
 
 inline std::uint32_t bits(float value) {
   return std::bit_cast<std::uint32_t>(value);

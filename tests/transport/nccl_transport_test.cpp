@@ -3,12 +3,16 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <functional>
+#include <sstream>
 #include <thread>
 #include <vector>
 
 #include "core/error.hpp"
 #include "mpi_test_main.hpp"
+#include "standin_faults.hpp"
 #include "standin_runtime.hpp"
 #include "transport/nccl.hpp"
 
@@ -243,6 +247,134 @@ TEST_F(NcclTransportTest, RefusesCarriesThatNoLinkServes) {
   EXPECT_THROW(self->send(rank(), Channel::carry, buffer, {}), Error);
   EXPECT_THROW(self->send(rank() + 2, Channel::carry, buffer, {}), Error);
   EXPECT_THROW(self->receive(rank() + 1, Channel::carry, buffer, {}), Error);
+}
+
+// The host's transport, whose waits end when the peer says that it has failed, as they do when a job ends.
+class HostOfTwo final : public MpiTransport {
+ public:
+  HostOfTwo() : host_(make_mpi_transport(test_session(), {std::chrono::seconds(60)})) {}
+
+  // Both ranks, before and after what may fail.
+  void begin() {
+    theirs_ = std::byte{0};
+    word_ = host_->receive(peer(), Channel::result, std::span(&theirs_, 1), {"whether the peer failed"});
+  }
+  void end(bool failed) {
+    const auto mine = static_cast<std::byte>(failed);
+    host_->send_now(peer(), Channel::result, std::span(&mine, 1), {"whether this rank failed"});
+    word_->wait();
+  }
+
+  int rank() const override { return host_->rank(); }
+  int size() const override { return host_->size(); }
+  std::unique_ptr<Ticket> send(int peer, Channel channel, std::span<const std::byte> bytes,
+                               Purpose purpose) override {
+    return host_->send(peer, channel, bytes, std::move(purpose));
+  }
+  std::unique_ptr<Ticket> receive(int peer, Channel channel, std::span<std::byte> bytes,
+                                  Purpose purpose) override {
+    return host_->receive(peer, channel, bytes, std::move(purpose));
+  }
+  std::chrono::nanoseconds waited(Channel channel) const override { return host_->waited(channel); }
+  std::uint64_t bytes_sent() const override { return host_->bytes_sent(); }
+  void wait_until(const std::function<bool()>& done, int peer, Channel channel,
+                  const Purpose& purpose) override {
+    const auto asked = [&] {
+      if (word_->done() && theirs_ != std::byte{0}) throw_io("the peer has failed");
+      return done();
+    };
+    host_->wait_until(asked, peer, channel, purpose);
+  }
+
+ private:
+  int peer() const { return 1 - host_->rank(); }
+  std::unique_ptr<MpiTransport> host_;
+  std::byte theirs_{};
+  std::unique_ptr<Ticket> word_;
+};
+
+struct Fault {
+  int rank;
+  std::string function;
+  int call;
+};
+
+// Called while something is waited for: how often depends on the moment.
+bool polled(const std::string& function) {
+  return function == "cudaEventQuery" || function == "ncclCommGetAsyncError" ||
+         function == "ncclAsyncError" || function == "cudaGetLastError";
+}
+
+// Every call that either rank has counted.
+std::vector<Fault> faults_of(const std::vector<std::string>& counts) {
+  std::vector<Fault> faults;
+  for (int rank = 0; rank < 2; ++rank) {
+    std::istringstream list(counts[static_cast<std::size_t>(rank)]);
+    int count = 0;
+    for (std::string function; list >> function >> count;) {
+      for (int call = 1; call <= (polled(function) ? std::min(count, 2) : count); ++call)
+        faults.push_back({rank, function, call});
+    }
+  }
+  return faults;
+}
+
+TEST_F(NcclTransportTest, EveryCallThatFailsEndsInAnErrorAndNoHang) {
+  if (test_session().size() != 2) GTEST_SKIP() << "of two ranks";
+  const auto rows = device(1000);
+  HostOfTwo host;
+  const auto link_and_carry = [&] {
+    const auto nccl = make_nccl_transport(
+        test_session(), host,
+        {.compute_stream = compute_, .patience = std::chrono::hours(1), .peers_word = milliseconds(0)});
+    for (int step = 0; step < 2; ++step) {
+      if (first())
+        nccl->send_now(1, Channel::carry, rows, {"rows"});
+      else
+        nccl->receive_now(0, Channel::carry, rows, {"rows"});
+    }
+    nccl->close();
+  };
+  // What went wrong, on this rank; empty where nothing did.
+  const auto attempt = [&](const std::string& fault) {
+    std::string problem;
+    host.begin();
+    standin::inject(fault);
+    try {
+      link_and_carry();
+    } catch (const Error& error) {
+      problem = error.what();
+      EXPECT_FALSE(problem.empty());
+    }
+    const bool happened = standin::fault_happened();
+    const auto counts = standin::call_counts();
+    standin::inject("");
+    EXPECT_EQ(happened, !fault.empty()) << fault;
+    EXPECT_TRUE(!happened || !problem.empty()) << fault << " was not told";
+    host.end(!problem.empty());
+    standin::reset_device();
+    cudaStreamSynchronize(compute_);
+    std::string list;
+    for (const auto& [function, count] : counts) {
+      // Before the ranks first wait for one another: cli.cuda_faults has it.
+      if (function != "ncclGetUniqueId") list += function + " " + std::to_string(count) + "\n";
+    }
+    return std::pair(problem, list);
+  };
+  const auto clean = attempt("");
+  EXPECT_EQ(clean.first, "");
+  const auto faults = faults_of(test_session().all_gather(clean.second));
+  EXPECT_GT(faults.size(), 60U);
+  for (const auto& fault : faults) {
+    const auto text = fault.function + ":" + std::to_string(fault.call);
+    const auto problem = attempt(rank() == fault.rank ? text : "").first;
+    if (rank() == fault.rank) {
+      EXPECT_NE(problem, "the peer has failed") << text;
+    }
+    ASSERT_FALSE(HasFailure()) << text << " on rank " << fault.rank << ": " << problem;
+  }
+  if (first()) std::printf("%zu faults\n", faults.size());
+  EXPECT_EQ(attempt("").first, "") << "and afterwards all is well";
 }
 
 TEST_F(NcclTransportTest, ComesAndGoesManyTimes) {

@@ -162,8 +162,10 @@ void CpuBackend::unfold(const UnfoldArgs& args) {
 void CpuBackend::argmax(ConstRows logits, std::span<std::int32_t> ids) {
   require(static_cast<std::int64_t>(ids.size()) == logits.rows, "arg-max of another number of rows");
   each_row(logits.rows, logits.cols, [&](std::int64_t row) {
-    ids[static_cast<std::size_t>(row)] =
-        static_cast<std::int32_t>(kernels_.argmax(logits.data + row * logits.stride, logits.cols));
+    const float* values = logits.data + row * logits.stride;
+    const auto id = kernels_.argmax(values, logits.cols);
+    const bool finite = id >= 0 && values[id] - values[id] == 0;
+    ids[static_cast<std::size_t>(row)] = finite ? static_cast<std::int32_t>(id) : -1;
   });
 }
 

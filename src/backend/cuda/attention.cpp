@@ -72,10 +72,14 @@ void CudaBackend::kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::sp
       "writing keys and values");
 }
 
+CudaBackend::AttentionKey CudaBackend::key_of(const AttentionArgs& args) {
+  const auto& spec = args.kv->spec;
+  return {args.heads, args.window, args.causal, spec.kv_heads, spec.head_dim, spec.value_dim};
+}
+
 CudaBackend::PlannedAttention& CudaBackend::plan_attention(const AttentionArgs& args) {
   const auto& spec = args.kv->spec;
-  auto& planned =
-      attentions_[{args.heads, args.window, args.causal, spec.kv_heads, spec.head_dim, spec.value_dim}];
+  auto& planned = attentions_[key_of(args)];
   auto segments = flatten(args.segments, args.causal);
   if (!planned.segments.empty() && planned.segments == segments) return planned;
   planned.segments.clear();

@@ -1,6 +1,6 @@
 #include "backend/cuda/check.hpp"
 
-#include "core/error.hpp"
+#include <utility>
 
 namespace diffuse::cuda {
 namespace {
@@ -53,6 +53,22 @@ void check(cublasStatus_t status, const Doing& doing) {
                "; the card, its driver or an earlier kernel failed: the kernel log and nvidia-smi may "
                "say more; the same command goes on from the journal");
   }
+}
+
+template <class Status>
+void Releases::keep(Status status, const char* call) noexcept {
+  try {
+    check(status, {call, "freeing what is not needed any more", device_});
+  } catch (const Error& problem) {
+    if (!first_) first_ = problem;
+  }
+}
+
+template void Releases::keep(cudaError_t, const char*) noexcept;
+template void Releases::keep(cublasStatus_t, const char*) noexcept;
+
+void Releases::tell() {
+  if (const auto problem = std::exchange(first_, std::nullopt)) throw Error(*problem);
 }
 
 std::string cublaslt_version() {

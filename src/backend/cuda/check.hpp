@@ -5,7 +5,10 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <optional>
 #include <string>
+
+#include "core/error.hpp"
 
 namespace diffuse::cuda {
 
@@ -20,6 +23,25 @@ struct Doing {
 // that was wrong.
 void check(cudaError_t error, const Doing& doing);
 void check(cublasStatus_t status, const Doing& doing);
+
+// What failed while something was freed, by a destructor that cannot throw.
+class Releases {
+ public:
+  explicit Releases(int device) : device_(device) {}
+
+  // Keeps the first failure, of which the next ones are mostly the echo.
+  void note(cudaError_t error, const char* call) noexcept { keep(error, call); }
+  void note(cublasStatus_t status, const char* call) noexcept { keep(status, call); }
+  // Throws it, once.
+  void tell();
+
+ private:
+  template <class Status>
+  void keep(Status status, const char* call) noexcept;
+
+  int device_;
+  std::optional<Error> first_;
+};
 
 std::string cublaslt_version();           // of the library that runs: "13.0.2"
 std::string runtime_version(int number);  // "13.0" of 13000, as runtime and driver count

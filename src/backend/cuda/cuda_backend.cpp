@@ -41,6 +41,10 @@ DeviceFacts CudaBackend::device() const {
   return {device_->name(), device_->id(), device_->free_bytes(), device_->stream()};
 }
 
+std::function<void()> CudaBackend::released() const {
+  return [releases = device_->releases()] { releases->tell(); };
+}
+
 Buffer CudaBackend::allocate(std::size_t bytes) {
   auto buffer = device_->allocate(bytes, "rows, keys and values");
   if (bytes > 0) {
@@ -74,6 +78,8 @@ std::shared_ptr<const PackedMatrix> CudaBackend::pack(std::span<const HostMatrix
   device_->use();
   const bool narrow = compute_ == Compute::bf16 && use == WeightUse::matmul;
   const auto matrix = std::make_shared<const Matrix>(parts, narrow, *device_, staging_);
+  packed_.insert({matrix->padded_rows(), matrix->padded_cols(), matrix->element(),
+                  matrix->padded_rows() != matrix->rows() || matrix->padded_cols() != matrix->cols()});
   // Its algorithm is chosen and checked now, and not while a request waits.
   static_cast<void>(products_.serves(*matrix, {}));
   return matrix;

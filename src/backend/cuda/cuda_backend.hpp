@@ -3,8 +3,10 @@
 // queued in order on one stream. Host memory that an operation is given is read before the call returns.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -28,6 +30,7 @@ class CudaBackend : public Backend {
   std::string target() const override;
   Compute compute() const override { return compute_; }
   DeviceFacts device() const override;
+  std::function<void()> released() const override;
 
   Buffer allocate(std::size_t bytes) override;
   void upload(std::byte* to, std::span<const std::byte> from) override;
@@ -60,6 +63,8 @@ class CudaBackend : public Backend {
 
   void argmax(ConstRows logits, std::span<std::int32_t> ids) override;
 
+  void expect(const ExpectedSteps& steps) override;
+
  private:
   // The plan of an attention over some segments, on the card.
   struct PlannedAttention {
@@ -80,7 +85,22 @@ class CudaBackend : public Backend {
     std::vector<std::int32_t> offsets;      // [experts]
   };
 
+  // Shapes of the packed matrices, for expect().
+  struct Packed {
+    std::int64_t outputs = 0;  // padded
+    std::int64_t inputs = 0;   // padded
+    std::int64_t element = 0;  // bytes
+    bool crooked = false;      // rows are padded
+    auto operator<=>(const Packed&) const = default;
+    // Of an output head, or an embedding: no block has one as wide.
+    bool table() const { return outputs > 16 * inputs; }
+  };
+
   cudaStream_t stream() const { return device_->stream(); }
+  // Room for the products of steps of so many rows, and where they sample.
+  void expect_products(const ExpectedSteps& steps);
+  void expect_experts(const ExpertsArgs& args, std::int64_t rows);
+  void expect_attention(const AttentionArgs& args, const ExpectedSteps& steps);
   kernels::cuda::PageShape page_shape(const KvSpec& spec) const;
   // What cuBLASLt is to do of an epilogue. Depends on weights and epilogue alone, never on rows.
   Fused fused_part(const Matrix& weight, const Epilogue& epilogue);
@@ -95,13 +115,16 @@ class CudaBackend : public Backend {
                        const float* ExpertWeights::*bias, const StagedRows& x, float* y,
                        std::int64_t y_stride);
 
+  using AttentionKey = std::tuple<std::int64_t, std::int64_t, bool, std::int64_t, std::int64_t, std::int64_t>;
+  static AttentionKey key_of(const AttentionArgs& args);
+
   std::shared_ptr<Device> device_;
   Compute compute_;
+  std::set<Packed> packed_;
   Staging staging_;
   Products products_;
   Table ids_, positions_, slots_, watched_pages_;
   // By what a plan depends on beside the segments: heads, window, causal, and the pages' shape.
-  using AttentionKey = std::tuple<std::int64_t, std::int64_t, bool, std::int64_t, std::int64_t, std::int64_t>;
   std::map<AttentionKey, PlannedAttention> attentions_;
   Scratch inputs_, results_;  // of a product: rows as it reads them, and its padded result
   Scratch embedded_;

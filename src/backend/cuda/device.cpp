@@ -71,7 +71,7 @@ std::shared_ptr<Device> Device::open(int index) {
   return std::shared_ptr<Device>(new Device(index));
 }
 
-Device::Device(int index) : index_(index) {
+Device::Device(int index) : index_(index), releases_(std::make_shared<Releases>(index)) {
   use();
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index_), "cudaGetDeviceProperties", "asking what the card is");
@@ -86,7 +86,7 @@ Device::Device(int index) : index_(index) {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags",
         "making the stream of the work");
-  stream_ = Stream(stream);
+  stream_ = Stream(stream, releases_);
 }
 
 std::uint64_t Device::free_bytes() const {
@@ -103,6 +103,7 @@ void Device::use() const {
 
 void Device::wait(const std::string& doing) const {
   check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize", doing);
+  releases_->tell();
 }
 
 Buffer Device::allocate(std::size_t bytes, const std::string& what) {
@@ -112,16 +113,16 @@ Buffer Device::allocate(std::size_t bytes, const std::string& what) {
   check(cudaMalloc(&memory, bytes), "cudaMalloc", "taking " + human_bytes(bytes) + " for " + what);
   const auto release = [device = shared_from_this()](std::byte* data) {
     // cudaFree does not promise to wait. Where the wait fails the device is lost, and so is its memory.
-    static_cast<void>(cudaStreamSynchronize(device->stream()));
-    static_cast<void>(cudaFree(data));
+    device->releases()->note(cudaStreamSynchronize(device->stream()), "cudaStreamSynchronize");
+    device->releases()->note(cudaFree(data), "cudaFree");
   };
   return {std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), release), bytes};
 }
 
-std::byte* Scratch::reserve(Device& device, std::size_t bytes) {
+std::byte* Scratch::reserve(Device& device, std::size_t bytes, bool spare) {
   if (bytes > memory_.bytes()) {
     memory_ = {};
-    memory_ = device.allocate(bytes + bytes / 2, "rows between two operations");
+    memory_ = device.allocate(spare ? bytes + bytes / 2 : bytes, "rows between two operations");
   }
   return memory_.data();
 }

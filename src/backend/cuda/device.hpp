@@ -31,7 +31,9 @@ class Device : public std::enable_shared_from_this<Device> {
 
   // Makes the card the current one of this thread.
   void use() const;
-  // Waits for all that was queued.
+  // What failed while memory or handles of this card were freed; outlives it.
+  const std::shared_ptr<Releases>& releases() const { return releases_; }
+  // Waits for all that was queued. Throws what failed there, or else what failed to be freed before.
   void wait(const std::string& doing) const;
 
   // Not cleared; aligned to 256 bytes. Freed with the last copy, after what was queued on the stream until
@@ -58,6 +60,7 @@ class Device : public std::enable_shared_from_this<Device> {
   std::string arch_;
   int processors_ = 0;
   std::int64_t block_memory_ = 0;
+  std::shared_ptr<Releases> releases_;
   Stream stream_;
 };
 
@@ -66,11 +69,13 @@ class Scratch {
  public:
   template <class T>
   T* get(Device& device, std::int64_t count) {
-    return reinterpret_cast<T*>(reserve(device, static_cast<std::size_t>(count) * sizeof(T)));
+    return reinterpret_cast<T*>(reserve(device, static_cast<std::size_t>(count) * sizeof(T), true));
   }
+  // Room for what is expected, and no more.
+  void expect(Device& device, std::int64_t bytes) { reserve(device, static_cast<std::size_t>(bytes), false); }
 
  private:
-  std::byte* reserve(Device& device, std::size_t bytes);
+  std::byte* reserve(Device& device, std::size_t bytes, bool spare);
   Buffer memory_;
 };
 

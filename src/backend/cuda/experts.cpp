@@ -97,10 +97,12 @@ void CudaBackend::experts(const ExpertsArgs& args) {
   device_->use();
   const Routes routes = route(args);
   const std::int64_t used = routes.used;
+  // Memory is for the most places that so many rows can need, so that it does not depend on their choice.
+  const std::int64_t places = kernels::cuda::group_places(rows, args.top_k, count, kRowTile);
   const std::int64_t inner = last.cols();
   const auto gather = [&]() -> StagedRows {
     const std::int64_t cols = first.padded_cols();
-    auto* memory = expert_inputs_.get<std::byte>(*device_, used * cols * first.element());
+    auto* memory = expert_inputs_.get<std::byte>(*device_, places * cols * first.element());
     device_->launched(
         first.bf16()
             ? kernels::cuda::gather_narrow_rows(stream(), in(args.x), routes.members,
@@ -111,19 +113,19 @@ void CudaBackend::experts(const ExpertsArgs& args) {
     return {memory, used, cols};
   };
   const std::int64_t up_width = first.padded_rows();
-  float* both = expert_both_.get<float>(*device_, used * up_width);
+  float* both = expert_both_.get<float>(*device_, places * up_width);
   expert_products(args, routes, &ExpertWeights::gate_up, &ExpertWeights::gate_up_bias, gather(), both,
                   up_width);
 
   // Rows that only pad are worked on too: what they hold reaches no other row.
-  const Rows middle{expert_middle_.get<float>(*device_, used * inner), used, inner, inner};
+  const Rows middle{expert_middle_.get<float>(*device_, places * inner), used, inner, inner};
   if (args.gated) {
     gate({both, used, 2 * inner, up_width}, middle, args.activation);
   } else {
     activate({both, used, inner, up_width}, middle, args.activation);
   }
   const std::int64_t width = last.padded_rows();
-  float* results = expert_results_.get<float>(*device_, used * width);
+  float* results = expert_results_.get<float>(*device_, places * width);
   expert_products(args, routes, &ExpertWeights::down, &ExpertWeights::down_bias, stage(middle, last), results,
                   width);
   device_->launched(kernels::cuda::combine(stream(), {.results = {results, used, args.x.cols, width},

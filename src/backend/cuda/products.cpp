@@ -52,7 +52,7 @@ Products::Products(std::shared_ptr<Device> device, Staging& staging)
     : device_(std::move(device)), staging_(staging) {
   cublasLtHandle_t handle = nullptr;
   device_->check(cublasLtCreate(&handle), "cublasLtCreate", "starting cuBLASLt");
-  handle_ = LtHandle(handle);
+  handle_ = LtHandle(handle, device_->releases());
   workspace_ = device_->allocate(kWorkspaceBytes, "cuBLASLt's workspace");
 }
 
@@ -110,7 +110,7 @@ std::optional<Products::Plan> Products::choose(const Shape& shape, const Fused& 
   cublasLtMatmulDesc_t desc = nullptr;
   // f32 inputs are multiplied as f32: TF32 would be a compute type of its own.
   check(cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate", shape);
-  plan.desc = LtDesc(desc);
+  plan.desc = LtDesc(desc, device_->releases());
   const std::int32_t transposed = CUBLAS_OP_T;
   check(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
         "cublasLtMatmulDescSetAttribute", shape);
@@ -124,7 +124,7 @@ std::optional<Products::Plan> Products::choose(const Shape& shape, const Fused& 
     check(cublasLtMatrixLayoutCreate(&made, type, static_cast<std::uint64_t>(rows),
                                      static_cast<std::uint64_t>(cols), rows),
           "cublasLtMatrixLayoutCreate", shape);
-    return LtLayout(made);
+    return LtLayout(made, device_->releases());
   };
   plan.weights = layout(type_of(shape.bf16), shape.inputs, shape.outputs);
   plan.inputs = layout(type_of(shape.bf16), shape.inputs, kRowTile);
@@ -132,7 +132,7 @@ std::optional<Products::Plan> Products::choose(const Shape& shape, const Fused& 
 
   cublasLtMatmulPreference_t made = nullptr;
   check(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate", shape);
-  const LtPreference preference(made);
+  const LtPreference preference(made, device_->releases());
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     check(cublasLtMatmulPreferenceSetAttribute(made, attribute, &value, sizeof value),
           "cublasLtMatmulPreferenceSetAttribute", shape);

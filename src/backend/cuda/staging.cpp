@@ -15,11 +15,11 @@ Staging::Staging(std::shared_ptr<Device> device) : device_(std::move(device)) {
   void* ring = nullptr;
   device_->check(cudaHostAlloc(&ring, kRingBytes, cudaHostAllocDefault), "cudaHostAlloc",
                  "taking pinned memory for copies");
-  ring_ = PinnedMemory(ring);
+  ring_ = PinnedMemory(ring, device_->releases());
 }
 
 Staging::~Staging() {
-  static_cast<void>(cudaStreamSynchronize(device_->stream()));
+  device_->releases()->note(cudaStreamSynchronize(device_->stream()), "cudaStreamSynchronize");
 }
 
 std::size_t Staging::take_room(std::size_t bytes) {
@@ -45,7 +45,7 @@ void Staging::mark(std::size_t begin, std::size_t end) {
     cudaEvent_t event = nullptr;
     device_->check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags",
                    "making an event for copies");
-    spare_.emplace_back(event);
+    spare_.emplace_back(event, device_->releases());
   }
   device_->check(cudaEventRecord(spare_.back().get(), device_->stream()), "cudaEventRecord",
                  "marking a copy to the card");

@@ -20,6 +20,8 @@ class Table {
     return reinterpret_cast<const Entry*>(put_bytes(device, staging, std::as_bytes(entries)));
   }
 
+  void expect(Device& device, std::int64_t bytes) { memory_.expect(device, bytes); }
+
  private:
   const std::byte* put_bytes(Device& device, Staging& staging, std::span<const std::byte> bytes) {
     auto* place =
