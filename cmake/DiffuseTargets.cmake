@@ -1,6 +1,8 @@
-# diffuse_library(NAME SOURCES... [PUBLIC_LIBS ...] [PRIVATE_LIBS ...]): a static library of one folder, with the project's warnings.
-# diffuse_test(NAME SOURCES... [LIBS ...] [PREFIX ...] [ENVIRONMENT NAME=VALUE] [THREADS] [MEMORY]): a GoogleTest executable whose cases
-# CTest knows one by one; with THREADS its cases run under the thread sanitizer too, with MEMORY under the address and undefined-behaviour ones: labels
+# diffuse_library(NAME SOURCES... [PUBLIC_LIBS ...] [PRIVATE_LIBS ...] [COLD] [UNITY]): a static library of one folder, with the project's
+# warnings. COLD: no time is spent there at run time, so none is spent on optimising it. UNITY: its files can be compiled several at once
+# (DIFFUSE_UNITY); none of their unnamed namespaces may then say the same name twice.
+# diffuse_test(NAME SOURCES... [LIBS ...] [PREFIX ...] [ENVIRONMENT NAME=VALUE] [THREADS] [MEMORY] [UNITY]): a GoogleTest executable whose
+# cases CTest knows one by one; with THREADS its cases run under the thread sanitizer too, with MEMORY under the address and undefined-behaviour ones: labels
 # "threads" and "memory", targets thread_tests and memory_tests.
 
 add_library(diffuse_options INTERFACE)
@@ -16,15 +18,26 @@ if(DIFFUSE_SANITIZE)
   target_link_options(diffuse_options INTERFACE -fsanitize=${DIFFUSE_SANITIZE})
 endif()
 
+function(diffuse_unity name wanted)
+  if(DIFFUSE_UNITY AND wanted)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  endif()
+endfunction()
+
 function(diffuse_library name)
-  cmake_parse_arguments(A "" "" "SOURCES;PUBLIC_LIBS;PRIVATE_LIBS" ${ARGN})
+  cmake_parse_arguments(A "COLD;UNITY" "" "SOURCES;PUBLIC_LIBS;PRIVATE_LIBS" ${ARGN})
   add_library(${name} STATIC ${A_SOURCES})
+  if(A_COLD)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
+  diffuse_unity(${name} "${A_UNITY}")
   target_link_libraries(${name} PUBLIC diffuse_options ${A_PUBLIC_LIBS} PRIVATE ${A_PRIVATE_LIBS})
 endfunction()
 
 function(diffuse_test name)
-  cmake_parse_arguments(A "THREADS;MEMORY" "PREFIX;ENVIRONMENT" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(A "THREADS;MEMORY;UNITY" "PREFIX;ENVIRONMENT" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
+  diffuse_unity(${name} "${A_UNITY}")
   target_link_libraries(${name} PRIVATE diffuse_options ${A_LIBS} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE DIFFUSE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   # What is tested is optimised in its library; the tests' own code takes half as long to compile so.
