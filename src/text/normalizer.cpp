@@ -97,6 +97,64 @@ std::string apply_step(const Normalizer::Replace& step, std::string text) {
   return step.pattern.replace(text, step.content);
 }
 
+std::string apply_step(const Normalizer::Nmt&, std::string text) {
+  return map_characters(text, [](std::string& out, char32_t code) {
+    const auto within = [&](char32_t first, char32_t last) { return code >= first && code <= last; };
+    if (within(0x1, 0x8) || code == 0xB || within(0xE, 0x1F) || code == 0x7F || code == 0x8F || code == 0x9F)
+      return;
+    const bool space = code == 0x9 || code == 0xA || code == 0xC || code == 0xD || code == 0x1680 ||
+                       within(0x200B, 0x200F) || code == 0x2028 || code == 0x2029 || code == 0x2581 ||
+                       code == 0xFEFF || code == 0xFFFD;
+    append_utf8(out, space ? U' ' : code);
+  });
+}
+
+std::string apply_step(const Normalizer::Precompiled& step, std::string text) {
+  return step.map->by_clusters(text);
+}
+
+// What one step of sentencepiece's normalizer takes off a text (not empty) and what it writes for it.
+Charsmap::Match sentencepiece_rule(const Normalizer::SentencePiece& step, std::string_view text) {
+  for (const auto& kept : step.kept) {
+    if (text.starts_with(kept)) return {kept.size(), kept};
+  }
+  if (step.map) {
+    if (const auto rule = step.map->longest(text)) return *rule;
+  }
+  std::size_t bytes = 0;
+  take_utf8(text, bytes);
+  return {bytes, text.substr(0, bytes)};
+}
+
+std::string apply_step(const Normalizer::SentencePiece& step, std::string text) {
+  const std::string space = step.escape_spaces ? "\u2581" : " ";
+  std::string out;
+  std::string_view rest = text;
+  while (step.remove_extra_spaces && !rest.empty()) {
+    const auto rule = sentencepiece_rule(step, rest);
+    if (rule.text != " ") break;
+    rest.remove_prefix(rule.bytes);
+  }
+  if (rest.empty()) return out;
+  if (step.space_in_front) out += space;
+  bool behind_space = step.remove_extra_spaces;
+  while (!rest.empty()) {
+    auto [bytes, written] = sentencepiece_rule(step, rest);
+    rest.remove_prefix(bytes);
+    while (behind_space && written.starts_with(' ')) written.remove_prefix(1);
+    for (const char letter : written) {
+      if (letter == ' ') {
+        out += space;
+      } else {
+        out += letter;
+      }
+    }
+    if (!written.empty()) behind_space = step.remove_extra_spaces && written.ends_with(' ');
+  }
+  while (step.remove_extra_spaces && out.ends_with(space)) out.resize(out.size() - space.size());
+  return out;
+}
+
 }  // namespace
 
 Normalizer Normalizer::from_json(const Json& element, const std::string& where) {
@@ -133,6 +191,12 @@ void Normalizer::add(const Json& element, const std::string& where) {
   } else if (type == "Replace") {
     steps_.emplace_back(
         Replace{TextPattern::from_json(element, here), require_string(element, "content", here)});
+  } else if (type == "Nmt") {
+    steps_.emplace_back(Nmt{});
+  } else if (type == "Precompiled") {
+    const auto blob = decode_base64(require_string(element, "precompiled_charsmap", here),
+                                    here + ": 'precompiled_charsmap'");
+    steps_.emplace_back(Precompiled{std::make_shared<Charsmap>(Charsmap::parse(blob, here))});
   } else {
     throw_refused(here + " is not known to this build");
   }
