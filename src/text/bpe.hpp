@@ -72,7 +72,8 @@ class BpeModel {
   enum class Order { tokenizers, sentencepiece };
   static BpeModel from_pieces(const std::vector<Piece>& pieces, std::int32_t unknown, bool byte_fallback,
                               Order order, const std::string& where);
-  // From here on ids come from `vocabulary` (a vocab.json): pieces that it lacks are `unknown`, one of its ids.
+  // From here on ids come from `vocabulary` (a vocab.json): pieces that it lacks are `unknown`, one of its
+  // ids.
   void take_ids(Vocabulary vocabulary, std::int32_t unknown);
 
   // Appends the ids of a word (valid UTF-8, not empty).

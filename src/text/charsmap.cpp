@@ -65,7 +65,8 @@ Charsmap Charsmap::parse(std::string_view blob, const std::string& where) {
                    std::to_string(blob.size()));
   Charsmap map;
   map.units_.reserve(bytes / 4);
-  for (std::size_t at = 4; at < 4 + std::size_t{bytes}; at += 4) map.units_.push_back(little_endian(blob, at));
+  for (std::size_t at = 4; at < 4 + std::size_t{bytes}; at += 4)
+    map.units_.push_back(little_endian(blob, at));
   map.replacements_ = blob.substr(4 + std::size_t{bytes});
   map.check(here);
   return map;

@@ -17,7 +17,7 @@ namespace diffuse {
 class Charsmap {
  public:
   struct Match {
-    std::size_t bytes;     // of the text that the rule replaces, at least 1
+    std::size_t bytes;      // of the text that the rule replaces, at least 1
     std::string_view text;  // what it writes, valid UTF-8; may be empty
   };
 

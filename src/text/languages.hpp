@@ -18,7 +18,7 @@ struct LanguageRules {
     behind,    // the text, </s>, the source language's token
   };
   Source source = Source::unnamed;
-  std::string source_token;  // where it is named
+  std::string source_token;   // where it is named
   bool source_given = false;  // by tokenizer_config.json
   // The target language's token begins the answer; else it begins the text.
   bool begins_answer = true;

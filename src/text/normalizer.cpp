@@ -3,6 +3,7 @@
 #include <unicode/bytestream.h>
 #include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
+#include <unicode/uniset.h>
 
 #include "core/error.hpp"
 #include "core/utf8.hpp"
@@ -35,6 +36,18 @@ const icu::Normalizer2& normalizer_of(Normalizer::Unicode::Form form) {
   return *found;
 }
 
+// The characters that the original library's tables know; it leaves younger ones alone, and apart.
+const icu::UnicodeSet& known_characters() {
+  static const auto set = [] {
+    UErrorCode failed = U_ZERO_ERROR;
+    icu::UnicodeSet known(u"[:age=9.0:]", failed);
+    if (U_FAILURE(failed)) throw_internal("ICU does not know the ages of characters");
+    known.freeze();
+    return known;
+  }();
+  return set;
+}
+
 template <typename PerCharacter>
 std::string map_characters(std::string_view text, PerCharacter&& append) {
   std::string out;
@@ -48,7 +61,8 @@ std::string apply_step(const Normalizer::Unicode& step, std::string text) {
   UErrorCode failed = U_ZERO_ERROR;
   std::string out;
   icu::StringByteSink<std::string> sink(&out, static_cast<std::int32_t>(text.size()));
-  normalizer_of(step.form).normalizeUTF8(0, text, sink, nullptr, failed);
+  const icu::FilteredNormalizer2 normalizer(normalizer_of(step.form), known_characters());
+  normalizer.normalizeUTF8(0, text, sink, nullptr, failed);
   if (U_FAILURE(failed))
     throw_internal(std::string("ICU failed to normalize a text: ") + u_errorName(failed));
   return out;

@@ -36,7 +36,8 @@ Json ends_with(const std::string& token, std::int32_t id) {
 }
 
 std::int32_t place_of(const std::vector<Piece>& pieces, const std::string& text, const std::string& where) {
-  const auto found = std::find_if(pieces.begin(), pieces.end(), [&](const auto& p) { return p.text == text; });
+  const auto found =
+      std::find_if(pieces.begin(), pieces.end(), [&](const auto& p) { return p.text == text; });
   if (found == pieces.end()) throw_bad_data(where + " has no piece " + in_quotes(text));
   return static_cast<std::int32_t>(found - pieces.begin());
 }
@@ -51,7 +52,8 @@ void name_tokens(Json& config, std::initializer_list<std::pair<const char*, cons
 // The token that the config has for a name, as text.
 std::string token_text(const Json& config, const char* name) {
   const auto& value = config[name];
-  if (value.is_object()) return require_string(value, "content", std::string("tokenizer_config.json: ") + name);
+  if (value.is_object())
+    return require_string(value, "content", std::string("tokenizer_config.json: ") + name);
   return require_string(config, name, "tokenizer_config.json");
 }
 
@@ -129,7 +131,8 @@ TokenizerParts fairseq(const SentencePieceModel& model, Json& config, const std:
     tokens.push_back(added(pieces.size(), token));
     pieces.push_back({token});
   };
-  for (const auto* token : {"bos_token", "pad_token", "eos_token", "unk_token"}) add(token_text(config, token));
+  for (const auto* token : {"bos_token", "pad_token", "eos_token", "unk_token"})
+    add(token_text(config, token));
   pieces.insert(pieces.end(), model.pieces.begin() + kOwn, model.pieces.end());
   for (const auto language : languages_behind_pieces(name)) add(std::string(language));
   add(token_text(config, "mask_token"));
@@ -160,6 +163,46 @@ TokenizerParts fairseq(const SentencePieceModel& model, Json& config, const std:
           .post_processor = around};
 }
 
+// <pad>, </s>, two masks, unused tokens up to `offset`, and then the pieces from the third on.
+TokenizerParts pegasus(const SentencePieceModel& model, Json& config, const std::string& what) {
+  need(model, SentencePieceModel::Algorithm::unigram, what);
+  constexpr std::size_t kOwn = 2;  // <pad> and </s> of the model
+  if (static_cast<std::size_t>(model.unknown) < kOwn)
+    throw_bad_data(what + ": the unknown token is one of the first two pieces");
+  name_tokens(config, {{"pad_token", "<pad>"},
+                       {"eos_token", "</s>"},
+                       {"unk_token", "<unk>"},
+                       {"mask_token", "<mask_2>"},
+                       {"mask_token_sent", "<mask_1>"}});
+  const auto offset = config.contains("offset") ? require_count(config, "offset", what) : 103;
+  std::vector<Piece> pieces;
+  auto tokens = Json::array();
+  const auto add = [&](const std::string& token, double score) {
+    tokens.push_back(added(pieces.size(), token));
+    pieces.push_back({token, score});
+  };
+  add(token_text(config, "pad_token"), 0);
+  add(token_text(config, "eos_token"), 0);
+  constexpr std::size_t kMasks = 3;
+  if (!config["mask_token_sent"].is_null()) add(token_text(config, "mask_token_sent"), 0);
+  if (offset > kMasks) add(token_text(config, "mask_token"), 0);
+  constexpr double kNever = -100;
+  for (std::size_t i = 2; i < offset; ++i) add("<unk_" + std::to_string(i) + ">", kNever);
+  const auto unknown =
+      static_cast<std::int32_t>(pieces.size() + static_cast<std::size_t>(model.unknown) - kOwn);
+  pieces.insert(pieces.end(), model.pieces.begin() + kOwn, model.pieces.end());
+  auto normalizer = charsmap_alone(model);
+  if (!model.charsmap) normalizer.add(Normalizer::Replace{TextPattern("\n"), " "});
+  normalizer.add(Normalizer::Replace{TextPattern(Regex(" {2,}", what)), " "});
+  return {.normalizer = std::move(normalizer),
+          .pre_tokenizer = PreTokenizer::from_json(metaspace(), what),
+          .model = UnigramModel::from_pieces(std::move(pieces), unknown, false,
+                                             UnigramModel::Sums::tokenizers, what),
+          .decoder = TokenDecoder::from_json(metaspace(), what),
+          .added_tokens = std::move(tokens),
+          .post_processor = ends_with(token_text(config, "eos_token"), 1)};
+}
+
 TokenizerParts llama(const SentencePieceModel& model, Json& config, const std::string& what) {
   need(model, SentencePieceModel::Algorithm::bpe, what);
   name_tokens(config, {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}});
@@ -175,14 +218,17 @@ TokenizerParts llama(const SentencePieceModel& model, Json& config, const std::s
   if (space) decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   const Json pre_tokenizer = {{"type", "Metaspace"},
                               {"replacement", kSpace},
-                              {"prepend_scheme", !space ? "never" : legacy ? "always" : "first"},
+                              {"prepend_scheme", !space   ? "never"
+                                                 : legacy ? "always"
+                                                          : "first"},
                               {"split", false}};
-  return {.normalizer = {},
-          .pre_tokenizer = PreTokenizer::from_json(pre_tokenizer, what),
-          .model = BpeModel::from_pieces(model.pieces, model.unknown, true, BpeModel::Order::tokenizers, what),
-          .decoder = TokenDecoder::from_json({{"type", "Sequence"}, {"decoders", decoders}}, what),
-          .added_tokens = std::move(tokens),
-          .post_processor = nullptr};
+  return {
+      .normalizer = {},
+      .pre_tokenizer = PreTokenizer::from_json(pre_tokenizer, what),
+      .model = BpeModel::from_pieces(model.pieces, model.unknown, true, BpeModel::Order::tokenizers, what),
+      .decoder = TokenDecoder::from_json({{"type", "Sequence"}, {"decoders", decoders}}, what),
+      .added_tokens = std::move(tokens),
+      .post_processor = nullptr};
 }
 
 // Pieces as the library of sentencepiece finds them; their ids are a vocab.json's.
@@ -222,7 +268,8 @@ Vocabulary vocabulary_of(const std::filesystem::path& path) {
 }
 
 TokenizerParts m2m(const std::filesystem::path& folder, Json& config) {
-  name_tokens(config, {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}, {"pad_token", "<pad>"}});
+  name_tokens(config,
+              {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}, {"pad_token", "<pad>"}});
   const auto path = model_path(folder);
   auto vocabulary = vocabulary_of(folder / "vocab.json");
   const auto count = vocabulary.size();
@@ -241,8 +288,9 @@ TokenizerParts marian(const std::filesystem::path& folder, Json& config) {
                   "' has a vocabulary for each language (separate_vocabs), which this build does not read");
   // Decoding needs no more than vocab.json, but a folder without is not whole.
   SentencePieceModel::read(folder / kTargetName);
-  auto parts = with_vocabulary(SentencePieceModel::read(folder / kSourceName), vocabulary_of(folder / "vocab.json"),
-                               config, "'" + (folder / kSourceName).string() + "'");
+  auto parts =
+      with_vocabulary(SentencePieceModel::read(folder / kSourceName), vocabulary_of(folder / "vocab.json"),
+                      config, "'" + (folder / kSourceName).string() + "'");
   parts.language_in_text = true;
   return parts;
 }
@@ -262,12 +310,14 @@ TokenizerParts read_sentencepiece_folder(const std::filesystem::path& folder, Js
   const auto path = model_path(folder);
   const auto what = "'" + path.string() + "'";
   if (name == "T5Tokenizer") return t5(SentencePieceModel::read(path), config, what);
+  if (name == "PegasusTokenizer") return pegasus(SentencePieceModel::read(path), config, what);
   if (name == "LlamaTokenizer") return llama(SentencePieceModel::read(path), config, what);
   if (name == "MBartTokenizer" || name == "MBart50Tokenizer" || name == "XLMRobertaTokenizer")
     return fairseq(SentencePieceModel::read(path), config, what);
   throw_refused(
       what + " does not say which ids its pieces have; that is known for T5Tokenizer, MBartTokenizer, " +
-      "MBart50Tokenizer, M2M100Tokenizer, MarianTokenizer, XLMRobertaTokenizer and LlamaTokenizer, and " +
+      "MBart50Tokenizer, M2M100Tokenizer, MarianTokenizer, XLMRobertaTokenizer, PegasusTokenizer and "
+      "LlamaTokenizer, and " +
       (name.empty() ? "tokenizer_config.json names no tokenizer_class" : "this is " + in_quotes(name)) +
       ": save the tokenizer as a tokenizer.json (transformers' save_pretrained)");
 }

@@ -47,7 +47,9 @@ class Fields {
   }
 
  private:
-  [[noreturn]] void broken() const { throw_bad_data(*what_ + " is no sentencepiece model, or it is damaged"); }
+  [[noreturn]] void broken() const {
+    throw_bad_data(*what_ + " is no sentencepiece model, or it is damaged");
+  }
   std::string_view take(std::uint64_t bytes) {
     if (bytes > rest_.size()) broken();
     const auto taken = rest_.substr(0, bytes);
@@ -113,8 +115,8 @@ void read_trainer(std::string_view message, SentencePieceModel& model, const std
     if (field->number == 3 && field->value != 1 && field->value != 2)
       throw_refused(what + " is a model of words or characters, and this build has Unigram and BPE");
     if (field->number == 3)
-      model.algorithm = field->value == 1 ? SentencePieceModel::Algorithm::unigram
-                                          : SentencePieceModel::Algorithm::bpe;
+      model.algorithm =
+          field->value == 1 ? SentencePieceModel::Algorithm::unigram : SentencePieceModel::Algorithm::bpe;
     if (field->number == 24 && field->value != 0)
       throw_refused(what + " puts spaces behind words, which is not known to this build");
     if (field->number == 35) model.byte_fallback = field->value != 0;
@@ -176,7 +178,8 @@ Normalizer::SentencePiece SentencePieceModel::normalizer() const {
   for (const auto& piece : pieces) {
     if (piece.kind == PieceKind::user_defined) kept.push_back(piece.text);
   }
-  std::stable_sort(kept.begin(), kept.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  std::stable_sort(kept.begin(), kept.end(),
+                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
   return {charsmap, std::move(kept), remove_extra_spaces, space_in_front, escape_spaces};
 }
 

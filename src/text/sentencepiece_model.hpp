@@ -1,7 +1,7 @@
 #pragma once
-// A sentencepiece model file (spiece.model, sentencepiece.bpe.model, tokenizer.model, source.spm): the parts of
-// its protocol buffer that say how text becomes pieces. Read by a reader of our own, in which every length is
-// checked, because the file is a stranger's.
+// A sentencepiece model file (spiece.model, sentencepiece.bpe.model, tokenizer.model, source.spm): the parts
+// of its protocol buffer that say how text becomes pieces. Read by a reader of our own, in which every length
+// is checked, because the file is a stranger's.
 
 #include <cstdint>
 #include <filesystem>

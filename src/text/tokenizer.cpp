@@ -221,8 +221,8 @@ void Tokenizer::State::name_source(const std::string& where) {
     throw_bad_data(where + ": src_lang is the language of " + in_quotes(languages->source_token) +
                    ", which is no token");
   if (!eos) throw_bad_data(where + ": no eos_token stands behind a text in a language");
-  post_processor = languages->source == Source::in_front ? PostProcessor{{*id}, {*eos}}
-                                                         : PostProcessor{{}, {*eos, *id}};
+  post_processor =
+      languages->source == Source::in_front ? PostProcessor{{*id}, {*eos}} : PostProcessor{{}, {*eos, *id}};
 }
 
 // The token of a language that is asked for: as it is written, or the only one with another part behind "_".
@@ -238,8 +238,9 @@ std::int32_t Tokenizer::State::language(const std::string& code) const {
   if (found.size() == 1) return found[0];
   std::string several;
   for (const auto id : found) several += " " + texts[static_cast<std::size_t>(id)];
-  throw_bad_data("`language` is " + in_quotes(code) +
-                 (found.empty() ? ", which the tokenizer has no token for" : ", which may be any of" + several));
+  throw_bad_data(
+      "`language` is " + in_quotes(code) +
+      (found.empty() ? ", which the tokenizer has no token for" : ", which may be any of" + several));
 }
 
 // A language's token at the start of a text, as ">>fr<< text" has it: one token, known or not.
@@ -288,13 +289,14 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
 Tokenizer Tokenizer::from_json(const Json& tokenizer, const Json& config, const std::string& what) {
   if (!tokenizer.is_object()) throw_bad_data(what + " is not an object");
   const auto element = [&](const char* key) -> const Json& { return member_or_null(tokenizer, key); };
-  return from_parts({.normalizer = Normalizer::from_json(element("normalizer"), what + ": normalizer"),
-                     .pre_tokenizer = PreTokenizer::from_json(element("pre_tokenizer"), what + ": pre_tokenizer"),
-                     .model = read_model(element("model"), what + ": model"),
-                     .decoder = TokenDecoder::from_json(element("decoder"), what + ": decoder"),
-                     .added_tokens = element("added_tokens"),
-                     .post_processor = element("post_processor")},
-                    config, what);
+  return from_parts(
+      {.normalizer = Normalizer::from_json(element("normalizer"), what + ": normalizer"),
+       .pre_tokenizer = PreTokenizer::from_json(element("pre_tokenizer"), what + ": pre_tokenizer"),
+       .model = read_model(element("model"), what + ": model"),
+       .decoder = TokenDecoder::from_json(element("decoder"), what + ": decoder"),
+       .added_tokens = element("added_tokens"),
+       .post_processor = element("post_processor")},
+      config, what);
 }
 
 Tokenizer Tokenizer::from_parts(TokenizerParts parts, const Json& config, const std::string& what) {

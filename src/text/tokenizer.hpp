@@ -47,9 +47,9 @@ class Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text, bool add_special) const;
 
   // The ids of a text that is to be translated into `language` ("fr", "fr_XX", "fra_Latn": as the tokenizer
-  // writes it, or the part in front of the underscore), special tokens added. Some tokenizers name the language
-  // in the text; for others the answer must begin with a token, `first`. An empty language leaves it open.
-  // Throws bad data where the tokenizer has no such language, or none at all.
+  // writes it, or the part in front of the underscore), special tokens added. Some tokenizers name the
+  // language in the text; for others the answer must begin with a token, `first`. An empty language leaves it
+  // open. Throws bad data where the tokenizer has no such language, or none at all.
   struct Source {
     std::vector<std::int32_t> ids;
     std::optional<std::int32_t> first;

@@ -17,8 +17,8 @@ struct TokenizerParts {
   PreTokenizer pre_tokenizer;
   std::variant<BpeModel, UnigramModel> model;
   TokenDecoder decoder;
-  Json added_tokens;    // as a tokenizer.json lists them
-  Json post_processor;  // its element
+  Json added_tokens;              // as a tokenizer.json lists them
+  Json post_processor;            // its element
   bool language_in_text = false;  // a text may begin with ">>fr<<", which is a token by itself
 };
 

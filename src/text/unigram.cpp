@@ -59,7 +59,8 @@ PieceTrie::PieceTrie(std::vector<std::pair<std::string_view, std::int32_t>> piec
   for (std::size_t node = 0; node < below.size(); ++node) {
     auto [begin, end, depth] = below[node];
     // Those that end here come first.
-    for (; begin < end && pieces[begin].first.size() == depth; ++begin) nodes_[node].piece = pieces[begin].second;
+    for (; begin < end && pieces[begin].first.size() == depth; ++begin)
+      nodes_[node].piece = pieces[begin].second;
     nodes_[node].first = static_cast<std::uint32_t>(nodes_.size());
     while (begin < end) {
       const auto byte = static_cast<unsigned char>(pieces[begin].first[depth]);
@@ -140,7 +141,8 @@ UnigramModel::UnigramModel(const std::vector<Piece>& pieces, Vocabulary vocabula
   for (const auto& [text, score, kind] : pieces) {
     if (sums == Sums::tokenizers || kind == PieceKind::normal) worst = std::min(worst, score);
     // A user-defined piece is worth more than any that are found.
-    pieces_.push_back({kind == PieceKind::user_defined && sums == Sums::sentencepiece ? -0.1 : score, find(text)});
+    pieces_.push_back(
+        {kind == PieceKind::user_defined && sums == Sums::sentencepiece ? -0.1 : score, find(text)});
   }
   unknown_score_ = worst - kUnknownPenalty;
   if (sums == Sums::sentencepiece) unknown_score_ = static_cast<float>(unknown_score_);
@@ -157,10 +159,9 @@ std::vector<UnigramModel::Best> UnigramModel::best_paths(std::string_view word) 
     const auto here = best[begin].score;
     const auto offer = [&](std::size_t end, double score, std::int32_t piece) {
       auto& target = best[end];
-      const auto sum = score + here;
-      if (target.begin >= 0 && sum <= target.score) return;
-      target = {sums_ == Sums::sentencepiece ? static_cast<float>(sum) : sum, piece,
-                static_cast<std::int64_t>(begin)};
+      auto sum = score + here;
+      if (sums_ == Sums::sentencepiece) sum = static_cast<float>(sum);
+      if (target.begin < 0 || sum > target.score) target = {sum, piece, static_cast<std::int64_t>(begin)};
     };
     bool covered = false;
     trie_.each_prefix(word.substr(begin), [&](std::size_t bytes, std::int32_t piece) {

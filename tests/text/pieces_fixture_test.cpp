@@ -154,8 +154,8 @@ TEST_P(Pieces, StreamWhatTheyDecode) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, Pieces,
-                         testing::Values("t5", "t5-json", "umt5-json", "mbart", "mbart50", "xlm-roberta", "llama",
-                                         "llama-legacy", "m2m", "marian"),
+                         testing::Values("t5", "t5-json", "umt5-json", "mbart", "mbart50", "xlm-roberta",
+                                         "pegasus", "llama", "llama-legacy", "m2m", "marian"),
                          [](const auto& of) {
                            auto name = of.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -51,6 +51,7 @@ def train(name, sentences, **options):
     proto = pb.ModelProto(); proto.ParseFromString(open(os.path.join(HERE, name), "rb").read())
     # Paths and the like of the machine that trained it.
     proto.trainer_spec.ClearField("input"); proto.trainer_spec.ClearField("model_prefix")
+    proto.normalizer_spec.ClearField("normalization_rule_tsv")
     open(os.path.join(HERE, name), "wb").write(proto.SerializeToString())
     return proto
 
@@ -79,6 +80,7 @@ def train_bpe(name, **options):
                                    hard_vocab_limit=False, num_threads=1, **options)
     proto = pb.ModelProto(); proto.ParseFromString(open(os.path.join(work, "m.model"), "rb").read())
     proto.trainer_spec.ClearField("input"); proto.trainer_spec.ClearField("model_prefix")
+    proto.normalizer_spec.ClearField("normalization_rule_tsv")
     open(os.path.join(HERE, name), "wb").write(proto.SerializeToString())
     return proto
 train_bpe("bytes.model", vocab_size=1000, character_coverage=1.0, byte_fallback=True,
@@ -160,6 +162,7 @@ def with_charsmap(tokenizer):  # transformers 5 leaves it out of this class; the
 of_folder("mbart", "MBartTokenizer", {"sentencepiece.bpe.model": "small.model"}, with_charsmap)
 of_folder("mbart50", "MBart50Tokenizer", {"sentencepiece.bpe.model": "small.model"}, src_lang="de_DE")
 of_folder("xlm-roberta", "XLMRobertaTokenizer", {"sentencepiece.bpe.model": "small.model"})
+of_folder("pegasus", "PegasusTokenizer", {"spiece.model": "nmt.model"}, mask_token="<mask_2>", mask_token_sent="<mask_1>")
 of_folder("llama", "LlamaTokenizer", {"tokenizer.model": "bytes.model"}, bos_token="<s>", eos_token="</s>",
           unk_token="<unk>", add_bos_token=True, add_eos_token=False, legacy=False)
 of_folder("llama-legacy", "LlamaTokenizer", {"tokenizer.model": "bytes.model"}, bos_token="<s>", eos_token="</s>",
