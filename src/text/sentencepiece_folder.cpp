@@ -295,6 +295,24 @@ TokenizerParts marian(const std::filesystem::path& folder, Json& config) {
   return parts;
 }
 
+// Where tokenizer_config.json names no class: config.json may, as transformers takes it, or what lies in the
+// folder leaves no choice.
+void find_class(const std::filesystem::path& folder, Json& config) {
+  if (!tokenizer_class(config).empty()) return;
+  if (const auto path = folder / "config.json"; std::filesystem::exists(path)) {
+    const auto model = read_json(path);
+    if (!model.is_object()) throw_bad_data("'" + path.string() + "' is not an object");
+    config["tokenizer_class"] =
+        string_member(model, "tokenizer_class", "'" + path.string() + "'").value_or("");
+    if (!tokenizer_class(config).empty()) return;
+  }
+  if (std::filesystem::exists(folder / kSourceName)) {
+    config["tokenizer_class"] = "MarianTokenizer";
+  } else if (config.contains("extra_ids")) {
+    config["tokenizer_class"] = "T5Tokenizer";
+  }
+}
+
 }  // namespace
 
 bool has_sentencepiece_model(const std::filesystem::path& folder) {
@@ -304,6 +322,7 @@ bool has_sentencepiece_model(const std::filesystem::path& folder) {
 }
 
 TokenizerParts read_sentencepiece_folder(const std::filesystem::path& folder, Json& config) {
+  find_class(folder, config);
   const auto name = tokenizer_class(config);
   if (name == "MarianTokenizer") return marian(folder, config);
   if (name == "M2M100Tokenizer") return m2m(folder, config);

@@ -12,9 +12,10 @@ namespace diffuse {
 
 bool has_sentencepiece_model(const std::filesystem::path& folder);
 
-// `config` is the folder's tokenizer_config.json (an object); special tokens that it leaves unnamed and the
-// class has a name for are added to it. Throws missing input where a file that the class needs is not there,
-// bad data where one contradicts itself, refused for a class that this build has no facts of.
+// `config` is the folder's tokenizer_config.json (an object); the class, where it can be told otherwise, and
+// special tokens that it leaves unnamed and the class has a name for are added to it. Throws missing input
+// where a file that the class needs is not there, bad data where one contradicts itself, refused for a class
+// that this build has no facts of.
 TokenizerParts read_sentencepiece_folder(const std::filesystem::path& folder, Json& config);
 
 }  // namespace diffuse

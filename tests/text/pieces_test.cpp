@@ -271,6 +271,25 @@ TEST_F(Folders, OfAnUnknownClassAreRefusedByName) {
   fails(kBad, {{"tokenizer_class", 5}});
 }
 
+TEST_F(Folders, MayNameTheirClassElsewhere) {
+  put("spiece.model", "nmt.model");
+  const auto wanted = load({{"tokenizer_class", "T5Tokenizer"}}).encode("the house", true);
+  EXPECT_EQ(load({{"extra_ids", 100}}).encode("the house", true), wanted);
+  std::ofstream(path_ / "config.json") << R"({"tokenizer_class": "T5Tokenizer"})";
+  EXPECT_EQ(load(Json::object()).encode("the house", true), wanted);
+  std::ofstream(path_ / "config.json") << R"({"tokenizer_class": 5})";
+  fails(kBad, Json::object());
+  std::ofstream(path_ / "config.json") << "[]";
+  fails(kBad, Json::object());
+  std::filesystem::remove(path_ / "config.json");
+  std::filesystem::remove(path_ / "spiece.model");
+  put("source.spm", "source.model");
+  put("target.spm", "target.model");
+  put("vocab.json", "marian-vocab.json");
+  EXPECT_EQ(load(Json::object()).encode_source("the", "fr").ids.front(),
+            load(Json::object()).id_of(">>fr<<"));
+}
+
 TEST_F(Folders, ThatContradictThemselvesAreErrors) {
   put("spiece.model", "nmt.model");
   EXPECT_NE(fails(ExitCode::refused, {{"tokenizer_class", "LlamaTokenizer"}}).find("Unigram"),
