@@ -51,6 +51,12 @@ TEST(Unigram, JoinsWhatItDoesNotKnow) {
   EXPECT_EQ(build(unigram(vocab)).encode("azzza", false), (Ids{1, 0, 1}));
   // Two unknown characters are worth -2 * (40 + 10), the piece -40.
   EXPECT_EQ(build(unigram(vocab)).encode("axya", false), (Ids{1, 2, 1}));
+  // Of two unknown characters each is worth 10 less than the worst piece: 20 and 20 here.
+  const auto with = [](double score) {
+    return build(unigram({entry("<unk>", 30), entry("a", 30), entry("xy", score)})).encode("axyza", false);
+  };
+  EXPECT_EQ(with(41), (Ids{1, 2, 0, 1}));
+  EXPECT_EQ(with(39), (Ids{1, 0, 1}));
 }
 
 TEST(Unigram, FallsBackToBytesOfTheWholeRun) {
@@ -99,6 +105,18 @@ TEST(Unigram, HostileVocabulariesAreOneLineErrors) {
   fails(kBad, [](Json& m) { m["unk_id"] = "<unk>"; });
   fails(kBad, [](Json& m) { m["byte_fallback"] = 1; });
   fails(ExitCode::refused, [](Json& m) { m["vocab"][1][0] = std::string(2000, 'x'); });
+}
+
+TEST(BpeOfPieces, MergesInTheOrderOfItsLibrary) {
+  const std::vector<Piece> pieces = {
+      {"<unk>", 0, PieceKind::unknown}, {"a", -3}, {"b", -3}, {"c", -3}, {"bc", -2}, {"ab", -1}};
+  const auto encoded = [&](BpeModel::Order order) {
+    Ids ids;
+    BpeModel::from_pieces(pieces, 0, false, order, "test").encode("abcxx", ids);
+    return ids;
+  };
+  EXPECT_EQ(encoded(BpeModel::Order::tokenizers), (Ids{1, 4, 0}));
+  EXPECT_EQ(encoded(BpeModel::Order::sentencepiece), (Ids{5, 3, 0}));
 }
 
 TEST(Nmt, DropsControlsAndMakesSpaces) {

@@ -30,7 +30,8 @@ extra = ["", " ", "  ", "\u2581", "\u2581\u2581a", "a\u2581b", " a", "a ", "  a 
          "<extra_id_99><extra_id_100>", "<0x41>", "a<0x0A>b", "<mask>", "x <mask>", "en_XX", "__fr__ x", "fr_XX x",
          ">>fr<< hello", ">>fr<<hello", ">>de<< >>fr<< x", ">>xx<< x", ">>", ">>a b<<c", "x >>fr<< y", ">>fr<<",
          "</s>>>de<<x", "\u6f22\u5b57\u6f22", "\u6f22 \u5b57", "\ua9c1\ua9c2", "\U00013000\U00013001 x",
-         "the the the the", "translate English to German: The house is wonderful.", "a" * 300, "\u2581" * 9, " " * 50 + "x"]
+         "the the the the", "\u1b70 \u073eqe1,000,000ba", "kk\ufffd\ufffd\ufffd\ufffd\ufffd  i", "k\u8dbec\u062f \ufffd\ufffd\ufffda",
+         "translate English to German: The house is wonderful.", "a" * 300, "\u2581" * 9, " " * 50 + "x"]
 for _ in range(100):
     marks = [chr(rng.choice([rng.randrange(0x20, 0x7f), rng.randrange(0xa0, 0x250), rng.randrange(0x300, 0x370),
                              rng.randrange(0x370, 0x600), rng.randrange(0x2000, 0x2070), rng.randrange(0x2100, 0x2200),
