@@ -8,6 +8,7 @@
 
 #include "core/utf8.hpp"
 #include "support.hpp"
+#include "text/bpe.hpp"
 #include "text/sentencepiece_model.hpp"
 #include "text/tokenizer.hpp"
 
