@@ -12,7 +12,10 @@ namespace {
 // The ids that the request asks with, and the token that the answer must begin with, if any.
 Tokenizer::Source source_of(const Request& request, const TextSide& text) {
   const auto need_tokenizer = [&]() -> const Tokenizer& {
-    if (!text.tokenizer) throw_bad_data("the model folder has no tokenizer; give `tokens` instead of text");
+    if (!text.tokenizer)
+      throw_bad_data(
+          "the model folder has neither tokenizer.json nor a sentencepiece model; give `tokens` instead of "
+          "text");
     return *text.tokenizer;
   };
   const auto no_language = [&](const char* kind) {
@@ -164,6 +167,8 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
         throw_bad_data("`stop` looks for text, and the model folder has no tokenizer");
       }
       out.seed = index < seeds.size() ? seeds[index] : out.options.seed.value_or(derived_seed(job, index));
+      if (limits.encoder == nullptr && !request.language.empty() && !request.audio)
+        throw_bad_data("`language` says what to translate into, and this model only goes on with a text");
       auto source = source_of(request, text);
       out.prompt = std::move(source.ids);
       if (limits.encoder != nullptr) read_source(out, limits, text.generation);
