@@ -129,9 +129,6 @@ std::string apply_step(const Normalizer::Precompiled& step, std::string text) {
 
 // What one step of sentencepiece's normalizer takes off a text (not empty) and what it writes for it.
 Charsmap::Match sentencepiece_rule(const Normalizer::SentencePiece& step, std::string_view text) {
-  for (const auto& kept : step.kept) {
-    if (text.starts_with(kept)) return {kept.size(), kept};
-  }
   if (step.map) {
     if (const auto rule = step.map->longest(text)) return *rule;
   }

@@ -37,11 +37,9 @@ class Normalizer {
     std::shared_ptr<const Charsmap> map;
   };
   // What the library of sentencepiece does before it looks for pieces: the longest rule at each place, spaces
-  // in excess taken out, one put in front, all of them written as U+2581. User-defined pieces stay as they
-  // are.
+  // in excess taken out, one put in front, all of them written as U+2581.
   struct SentencePiece {
     std::shared_ptr<const Charsmap> map;  // may be null
-    std::vector<std::string> kept;        // user-defined pieces, the longest first
     bool remove_extra_spaces;
     bool space_in_front;
     bool escape_spaces;

@@ -133,7 +133,12 @@ TokenizerParts fairseq(const SentencePieceModel& model, Json& config, const std:
   };
   for (const auto* token : {"bos_token", "pad_token", "eos_token", "unk_token"})
     add(token_text(config, token));
-  pieces.insert(pieces.end(), model.pieces.begin() + kOwn, model.pieces.end());
+  for (std::size_t i = kOwn; i < model.pieces.size(); ++i) {
+    const auto& piece = model.pieces[i];
+    if (piece.kind == PieceKind::control || piece.kind == PieceKind::user_defined)
+      tokens.push_back(added(pieces.size(), piece.text, piece.kind == PieceKind::control));
+    pieces.push_back(piece);
+  }
   for (const auto language : languages_behind_pieces(name)) add(std::string(language));
   add(token_text(config, "mask_token"));
   const bool languages = LanguageRules::of(config).has_value();
@@ -240,6 +245,9 @@ TokenizerParts with_vocabulary(const SentencePieceModel& model, Vocabulary vocab
       throw_bad_data(what + ": vocab.json lacks the " + name + " " + in_quotes(token_text(config, name)));
     return found->second;
   };
+  if (std::any_of(model.pieces.begin(), model.pieces.end(),
+                  [](const auto& piece) { return piece.kind == PieceKind::user_defined; }))
+    throw_refused(what + " has user-defined pieces, which this build does not know beside a vocab.json");
   const auto unknown = id_of("unk_token");
   const auto eos = id_of("eos_token");
   Normalizer normalizer;
@@ -247,9 +255,6 @@ TokenizerParts with_vocabulary(const SentencePieceModel& model, Vocabulary vocab
   const auto make_model = [&]() -> std::variant<BpeModel, UnigramModel> {
     if (model.algorithm == SentencePieceModel::Algorithm::unigram)
       return UnigramModel::with_vocabulary(model.pieces, std::move(vocabulary), unknown, what);
-    if (std::any_of(model.pieces.begin(), model.pieces.end(),
-                    [](const auto& piece) { return piece.kind == PieceKind::user_defined; }))
-      throw_refused(what + " is a BPE model with user-defined pieces, which is not known to this build");
     auto made = BpeModel::from_pieces(model.pieces, model.unknown, model.byte_fallback,
                                       BpeModel::Order::sentencepiece, what);
     made.take_ids(std::move(vocabulary), unknown);

@@ -1,6 +1,5 @@
 #include "text/sentencepiece_model.hpp"
 
-#include <algorithm>
 #include <bit>
 #include <optional>
 
@@ -174,13 +173,7 @@ SentencePieceModel SentencePieceModel::parse(std::string_view bytes, const std::
 }
 
 Normalizer::SentencePiece SentencePieceModel::normalizer() const {
-  std::vector<std::string> kept;
-  for (const auto& piece : pieces) {
-    if (piece.kind == PieceKind::user_defined) kept.push_back(piece.text);
-  }
-  std::stable_sort(kept.begin(), kept.end(),
-                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
-  return {charsmap, std::move(kept), remove_extra_spaces, space_in_front, escape_spaces};
+  return {charsmap, remove_extra_spaces, space_in_front, escape_spaces};
 }
 
 }  // namespace diffuse

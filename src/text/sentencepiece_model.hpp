@@ -33,7 +33,7 @@ struct SentencePieceModel {
   static SentencePieceModel read(const std::filesystem::path& path);
   static SentencePieceModel parse(std::string_view bytes, const std::string& what);
 
-  // What the library of sentencepiece does to a text before it looks for pieces.
+  // What the library of sentencepiece does to a text before it looks for pieces, user-defined ones aside.
   Normalizer::SentencePiece normalizer() const;
 };
 

@@ -123,8 +123,7 @@ UnigramModel::UnigramModel(const std::vector<Piece>& pieces, Vocabulary vocabula
       trie_([&] {
         std::vector<std::pair<std::string_view, std::int32_t>> known;
         for (std::size_t i = 0; i < pieces.size(); ++i) {
-          const auto kind = pieces[i].kind;
-          if (sums == Sums::tokenizers || kind == PieceKind::normal || kind == PieceKind::user_defined)
+          if (sums == Sums::tokenizers || pieces[i].kind == PieceKind::normal)
             known.emplace_back(pieces[i].text, static_cast<std::int32_t>(i));
         }
         return PieceTrie(std::move(known));
@@ -140,9 +139,7 @@ UnigramModel::UnigramModel(const std::vector<Piece>& pieces, Vocabulary vocabula
   pieces_.reserve(pieces.size());
   for (const auto& [text, score, kind] : pieces) {
     if (sums == Sums::tokenizers || kind == PieceKind::normal) worst = std::min(worst, score);
-    // A user-defined piece is worth more than any that are found.
-    pieces_.push_back(
-        {kind == PieceKind::user_defined && sums == Sums::sentencepiece ? -0.1 : score, find(text)});
+    pieces_.push_back({score, find(text)});
   }
   unknown_score_ = worst - kUnknownPenalty;
   if (sums == Sums::sentencepiece) unknown_score_ = static_cast<float>(unknown_score_);

@@ -47,7 +47,7 @@ class PieceTrie {
 class UnigramModel {
  public:
   // Whose sums: `tokenizers` adds in double and looks for every piece; the library of sentencepiece adds in
-  // float and looks for normal and user-defined pieces. The two differ where sums are nearly equal.
+  // float and looks for normal ones. The two differ where sums are nearly equal.
   enum class Sums { tokenizers, sentencepiece };
 
   // The `model` element of a tokenizer.json. Throws bad data where it contradicts itself.

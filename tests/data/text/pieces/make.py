@@ -87,8 +87,7 @@ def train_bpe(name, **options):
 train_bpe("bytes.model", vocab_size=1000, character_coverage=1.0, byte_fallback=True,
           normalization_rule_name="identity", remove_extra_whitespaces=False)
 m2m = train_bpe("pairs.model", vocab_size=900, character_coverage=1.0, normalization_rule_tsv=rules)
-source = train("source.model", written_with(350, 0, 2), vocab_size=800, character_coverage=1.0, normalization_rule_tsv=rules,
-               user_defined_symbols=["\uff21\uff22"])
+source = train("source.model", written_with(350, 0, 2), vocab_size=800, character_coverage=1.0, normalization_rule_tsv=rules)
 target = train("target.model", written_with(400, 1, 2), vocab_size=800, character_coverage=1.0, normalization_rule_name="identity")
 
 def shared_vocabulary(*protos, drop=0, more=()):
