@@ -253,8 +253,10 @@ TokenizerParts with_vocabulary(const SentencePieceModel& model, Vocabulary vocab
   Normalizer normalizer;
   normalizer.add(model.normalizer());
   const auto make_model = [&]() -> std::variant<BpeModel, UnigramModel> {
-    if (model.algorithm == SentencePieceModel::Algorithm::unigram)
-      return UnigramModel::with_vocabulary(model.pieces, std::move(vocabulary), unknown, what);
+    const bool unigram = model.algorithm == SentencePieceModel::Algorithm::unigram;
+    if (unigram && model.byte_fallback)
+      throw_refused(what + " falls back to bytes, which this build does not know beside a vocab.json");
+    if (unigram) return UnigramModel::with_vocabulary(model.pieces, std::move(vocabulary), unknown, what);
     auto made = BpeModel::from_pieces(model.pieces, model.unknown, model.byte_fallback,
                                       BpeModel::Order::sentencepiece, what);
     made.take_ids(std::move(vocabulary), unknown);

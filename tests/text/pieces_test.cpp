@@ -336,6 +336,8 @@ TEST_F(Folders, OfMarianNeedAllTheirFiles) {
   put("vocab.json", "marian-vocab.json");
   fails(ExitCode::refused, {{"tokenizer_class", "MarianTokenizer"}, {"separate_vocabs", true}});
   load(config);
+  std::ofstream(path_ / "source.spm", std::ios::app) << "\x12\x03\x98\x02\x01";
+  EXPECT_NE(fails(ExitCode::refused, config).find("bytes"), std::string::npos);
   std::ofstream(path_ / "source.spm", std::ios::app) << "\x0A\x08\x0A\x04<br>\x18\x04";
   EXPECT_NE(fails(ExitCode::refused, config).find("user-defined"), std::string::npos);
 }
