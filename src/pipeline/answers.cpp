@@ -1,10 +1,10 @@
 #include "pipeline/answers.hpp"
 
-#include <chrono>
-#include <optional>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "core/overloaded.hpp"
 
 namespace diffuse {
 
@@ -20,6 +20,15 @@ struct Answers::Running {
   Sample out;
 };
 
+// The beams of a request: its samples are the best of them.
+struct Answers::Searching {
+  Searching(std::size_t index, const TextBeamOptions& options) : request(index), beams(options) {}
+  std::size_t request;
+  TextBeams beams;
+  std::optional<std::chrono::steady_clock::time_point> first_token;
+  bool broken = false;
+};
+
 namespace {
 
 std::string hash_of(const PreparedRequest& request, const std::vector<Sample>& samples) {
@@ -29,6 +38,7 @@ std::string hash_of(const PreparedRequest& request, const std::vector<Sample>& s
     hash.update(std::as_bytes(std::span(&count, 1)));
     hash.update(std::as_bytes(std::span(ids)));
   };
+  if (request.speech) hash.update(std::as_bytes(std::span(*request.speech->samples)));
   if (request.input) add(request.input->ids);
   add(request.prompt);
   for (const auto& sample : samples) add(sample.tokens);
@@ -39,7 +49,11 @@ std::string hash_of(const PreparedRequest& request, const std::vector<Sample>& s
 
 Answers::Answers(const std::vector<PreparedRequest>& prepared, const TextSide& text,
                  std::int64_t trace_layers, std::map<std::uint64_t, RequestResult> kept, OnRequest on_request)
-    : prepared_(prepared), trace_layers_(trace_layers), on_request_(std::move(on_request)) {
+    : prepared_(prepared),
+      tokenizer_(text.tokenizer ? &*text.tokenizer : nullptr),
+      generation_(text.generation),
+      trace_layers_(trace_layers),
+      on_request_(std::move(on_request)) {
   results_.resize(prepared.size());
   open_samples_.resize(prepared.size());
   for (std::size_t index = 0; index < prepared.size(); ++index) {
@@ -58,10 +72,23 @@ Answers::Answers(const std::vector<PreparedRequest>& prepared, const TextSide& t
       on_request_(index, result);
       continue;
     }
+    if (request.speech) {
+      auto& heard = recordings_.emplace_back();
+      heard.request = index;
+      heard.recording = std::make_unique<Recording>(request.speech, index, request.seed);
+      take_passes(recordings_.size() - 1);
+      continue;
+    }
     result.samples.resize(static_cast<std::size_t>(request.options.n));
     if (request.max_new_tokens == 0) {
       for (auto& sample : result.samples) sample.finish = Finish::length;
       complete(index);
+      continue;
+    }
+    if (request.options.num_beams > 1) {
+      open_samples_[index] = 1;
+      parts_.emplace_back(std::make_unique<Searching>(index, beam_options(request, text.generation)));
+      more_.push_back(make_sequence(request, index, 0));
       continue;
     }
     open_samples_[index] = request.options.n;
@@ -75,16 +102,146 @@ Answers::Answers(const std::vector<PreparedRequest>& prepared, const TextSide& t
         running->stops.emplace(request.options.stop);
       }
       running->out.logprobs.top = std::max(0, request.options.sampling.logprobs);
-      running_.push_back(std::move(running));
-      sequences_.push_back(make_sequence(request, index, sample));
+      parts_.emplace_back(std::move(running));
+      more_.push_back(make_sequence(request, index, sample));
     }
   }
+  sequences_ = std::exchange(more_, {});
+  for (auto& heard : recordings_) report(heard);  // of those that hold nothing to be said
 }
 
 Answers::~Answers() = default;
 
-bool Answers::on_token(std::size_t sequence, const SampledToken& token) {
-  auto& running = *running_[sequence];
+DriverEvents Answers::events() {
+  return {.on_chosen = [this](std::size_t sequence,
+                              std::span<const ChosenToken> chosen) { return on_chosen(sequence, chosen); },
+          .on_watched =
+              [this](std::size_t sequence, const Watched& watched) {
+                const auto pass = std::get<Pass>(parts_[sequence]);
+                recordings_[pass.recording].recording->on_watched(pass.piece, watched);
+                take_passes(pass.recording);
+              },
+          .on_done = [this](std::size_t sequence, std::vector<std::uint64_t> digests,
+                            std::int64_t positions) { on_done(sequence, std::move(digests), positions); },
+          .more = [this] { return std::exchange(more_, {}); }};
+}
+
+std::vector<WatchedHead> Answers::watched() const {
+  std::vector<WatchedHead> heads;
+  for (const auto& heard : recordings_) {
+    const auto& speech = *prepared_[heard.request].speech;
+    if (!heads.empty() || !speech.options.word_timestamps) continue;
+    for (const auto& head : speech.tokens->alignment_heads) heads.push_back({head.layer, head.head});
+  }
+  return heads;
+}
+
+// The passes that a recording asks for, as sequences.
+void Answers::take_passes(std::size_t index) {
+  auto& heard = recordings_[index];
+  for (auto& pass : heard.recording->take_passes()) {
+    if (heard.last.size() <= pass.piece) heard.last.resize(pass.piece + 1);
+    auto& last = heard.last[pass.piece];
+    if (pass.same_window) pass.sequence.follows = last;
+    last = parts_.size();
+    parts_.emplace_back(Pass{index, pass.piece});
+    more_.push_back(std::move(pass.sequence));
+    ++heard.under_way;
+  }
+}
+
+Decision Answers::hear(const Pass& pass, std::span<const ChosenToken> chosen) {
+  auto& heard = recordings_[pass.recording];
+  if (!heard.begin) heard.begin = std::chrono::steady_clock::now();
+  auto decision = heard.recording->on_chosen(pass.piece, chosen);
+  take_passes(pass.recording);
+  return decision;
+}
+
+void Answers::leave(const Pass& pass, std::span<const std::uint64_t> digests, std::int64_t positions) {
+  auto& heard = recordings_[pass.recording];
+  heard.recording->on_left(pass.piece, digests, positions);
+  --heard.under_way;
+  report(heard);
+}
+
+// A recording whose passes have all left is told of, if it is at its end.
+void Answers::report(Heard& heard) {
+  const auto& recording = *heard.recording;
+  if (heard.under_way > 0 || heard.reported || !(recording.done() || recording.broken())) return;
+  heard.reported = true;
+  auto& result = results_[heard.request];
+  if (recording.broken()) {
+    result.status = Status::bad;
+    result.message =
+        "the model's logits are not finite on this recording: its weights or this build overflow on it";
+  } else {
+    auto& sample = result.samples.emplace_back();
+    sample.transcript = recording.transcript();
+    sample.text = sample.transcript->text;
+    sample.tokens = recording.said();
+    sample.finish = Finish::end_of_text;
+    sample.trace = recording.trace(trace_layers_);
+  }
+  if (heard.begin)
+    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - *heard.begin).count();
+  complete(heard.request);
+}
+
+Decision Answers::on_chosen(std::size_t sequence, std::span<const ChosenToken> chosen) {
+  return std::visit(
+      Overloaded{
+          [&](std::unique_ptr<Running>& running) {
+            return Decision{.ended = take_token(*running, chosen.front().token)};
+          },
+          [&](const Pass& pass) { return hear(Pass(pass), chosen); },
+          [&](std::unique_ptr<Searching>& searching) { return search(*searching, chosen); },
+      },
+      parts_[sequence]);
+}
+
+Decision Answers::search(Searching& searching, std::span<const ChosenToken> chosen) {
+  auto& beams = searching.beams;
+  if (!searching.first_token) searching.first_token = std::chrono::steady_clock::now();
+  searching.broken = std::ranges::any_of(chosen, [](const ChosenToken& row) { return row.token.id < 0; });
+  if (searching.broken) return {.ended = true};
+  std::vector<std::vector<TokenLogprob>> likeliest;
+  for (const auto& row : chosen.first(beams.rows())) likeliest.push_back(row.token.top);
+  const auto sources = beams.advance(likeliest);
+  if (beams.finished()) return {.ended = true};
+  std::vector<std::int32_t> tokens;
+  for (const auto& beam : beams.live()) tokens.push_back(beam.tokens.back());
+  return go_on(tokens, sources, prepared_[searching.request].options.num_beams);
+}
+
+void Answers::finish_search(Searching& searching, Trace trace) {
+  const auto& request = prepared_[searching.request];
+  auto& result = results_[searching.request];
+  if (searching.broken) {
+    result.status = Status::bad;
+    result.message = "the model's logits are not finite on this prompt: its weights or this build overflow";
+  } else {
+    const auto& found = searching.beams.results();
+    result.samples.resize(std::min(found.size(), static_cast<std::size_t>(request.options.n)));
+    const EosSet ends(request.options.ignore_eos ? std::vector<std::int32_t>() : generation_.eos_ids);
+    for (std::size_t i = 0; i < result.samples.size(); ++i) {
+      auto& sample = result.samples[i];
+      sample.tokens = found[i].tokens;
+      const bool ended = ends.contains(sample.tokens.back());
+      sample.finish = ended ? Finish::end_of_text : Finish::length;
+      if (tokenizer_ != nullptr) {
+        const auto text = std::span(sample.tokens).first(sample.tokens.size() - (ended ? 1 : 0));
+        sample.text = tokenizer_->decode(text, true);
+      }
+    }
+    if (!trace.digests.empty()) result.samples.front().trace = std::move(trace);
+  }
+  const auto elapsed = std::chrono::steady_clock::now() - *searching.first_token;
+  result.seconds = std::chrono::duration<double>(elapsed).count();
+  complete(searching.request);
+}
+
+bool Answers::take_token(Running& running, const SampledToken& token) {
   const auto& request = prepared_[running.request];
   if (!running.first_token) running.first_token = std::chrono::steady_clock::now();
   if (token.id < 0) {
@@ -127,7 +284,14 @@ void Answers::end(Running& running, Finish finish) {
 }
 
 void Answers::on_done(std::size_t sequence, std::vector<std::uint64_t> digests, std::int64_t positions) {
-  auto& running = *running_[sequence];
+  if (const auto* pass = std::get_if<Pass>(&parts_[sequence])) return leave(*pass, digests, positions);
+  if (const auto* searching = std::get_if<std::unique_ptr<Searching>>(&parts_[sequence])) {
+    auto& search = **searching;
+    if (!search.beams.finished() && !search.broken) return;  // the run is stopping
+    finish_search(search, {trace_layers_, positions, std::move(digests)});
+    return;
+  }
+  auto& running = *std::get<std::unique_ptr<Running>>(parts_[sequence]);
   if (!running.ended) return;  // the run is stopping; it starts again when the job goes on
   auto& result = results_[running.request];
   if (!digests.empty()) running.out.trace = {trace_layers_, positions, std::move(digests)};

@@ -5,6 +5,9 @@
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "core/overloaded.hpp"
+#include "core/thread_pool.hpp"
+#include "media/log_mel.hpp"
+#include "media/resample.hpp"
 
 namespace diffuse {
 namespace {
@@ -77,9 +80,14 @@ void check_prompt(const PreparedRequest& request, const ModelLimits& limits) {
 }
 
 void check_memory(const PreparedRequest& request, const ModelLimits& limits) {
-  const auto whole = [](std::int64_t rows) { return (rows + kPageTokens - 1) / kPageTokens * kPageTokens; };
   auto needed = static_cast<std::int64_t>(request.prompt.size()) + request.max_new_tokens;
-  if (request.memory_rows > 0) needed = whole(needed) + whole(request.memory_rows);
+  if (request.memory_rows > 0 || request.options.num_beams > 1) {
+    const SequenceNeed need{.prompt_tokens = static_cast<std::int64_t>(request.prompt.size()),
+                            .max_new_tokens = request.max_new_tokens,
+                            .memory_rows = request.memory_rows,
+                            .lanes = static_cast<std::int32_t>(request.options.num_beams)};
+    needed = pages_needed(need, kPageTokens) * kPageTokens;
+  }
   if (needed > limits.kv_positions) {
     throw_bad_data("prompt and answer together take " + std::to_string(needed) +
                    " positions of key-value memory, and there is room for " +
@@ -90,7 +98,6 @@ void check_memory(const PreparedRequest& request, const ModelLimits& limits) {
 // The prompt is the encoder's, and the answer starts as the checkpoint says.
 void read_source(PreparedRequest& out, const ModelLimits& limits, const GenerationConfig& generation) {
   const auto& encoder = *limits.encoder;
-  if (encoder.vocab == 0) throw_bad_data("this model reads sound, and jobs cannot hold any yet");
   auto input = std::make_shared<EncoderInput>();
   input->ids = std::move(out.prompt);
   out.prompt.clear();
@@ -127,6 +134,84 @@ TokenRules rules_of(const PreparedRequest& request, std::optional<std::int32_t> 
   return rules;
 }
 
+bool reads_sound(const ModelLimits& limits) {
+  return limits.encoder != nullptr && limits.encoder->vocab == 0;
+}
+
+// A window's features for an answer that begins with given tokens.
+void read_first_window(PreparedRequest& out, const Encoder& encoder, const std::vector<float>& samples) {
+  const auto& front = std::get<FramesFront>(encoder.front);
+  ThreadPool alone(1);
+  const auto mel = media::LogMel(front.features)(samples, alone);
+  auto input = std::make_shared<EncoderInput>();
+  input->frames = media::frames_first(media::mel_window(mel, 0, media::kWindowFrames), front.features);
+  out.memory_rows = memory_rows(encoder, *input);
+  out.input = std::move(input);
+}
+
+// What a job of sound has in common for all requests.
+class SpeechSide {
+ public:
+  SpeechSide(const Job& job, const TextSide& text, const ModelLimits& limits)
+      : text_(text), limits_(limits), defaults_(parse_speech_options(job.generate, "the job's generate")) {}
+
+  void prepare(PreparedRequest& out, const Request& request) {
+    if (!request.audio) throw_bad_data("this model reads sound, and the request holds none: give it `audio`");
+    if (out.options.n != 1) throw_bad_data("`n` is more than one, and a recording has one transcript");
+    auto speech = std::make_shared<SpeechRequest>();
+    auto& options = speech->options;
+    options = parse_speech_options(request.generate, "generate", defaults_);
+    if (!request.language.empty()) set_language(options, request.language, "the request");
+    if (!request.task.empty()) set_task(options, request.task, "the request");
+    if (!text_.tokenizer)
+      throw_bad_data(
+          "the model folder has no tokenizer.json, and a transcript needs one; give `tokens` beside `audio`");
+    speech->tokens = tokens();
+    speech->text = speech_text(*text_.tokenizer, *speech->tokens, options);
+    speech->samples = std::make_shared<const std::vector<float>>(
+        media::resample(request.audio->samples, request.audio->rate, media::kSpeechRate));
+    const auto& front = std::get<FramesFront>(limits_.encoder->front);
+    speech->bins = front.features;
+    speech->memory_rows = limits_.encoder->max_positions;
+    speech->context = limits_.max_positions;
+    check_window(*speech);
+    // What the model cannot do is found here, not in the middle of the run.
+    Transcriber(speech->tokens, options, speech->text, 0, speech->context);
+    out.speech = std::move(speech);
+  }
+
+ private:
+  void check_window(const SpeechRequest& speech) const {
+    const auto most = speech.most();
+    if (most.most_lanes > kMaxEntries / 2) {
+      throw_bad_data("`beam_size` or `best_of` is " + std::to_string(most.most_lanes) + ", and at most " +
+                     std::to_string(kMaxEntries / 2) + " run side by side");
+    }
+    const auto needed = pages_needed(most, kPageTokens) * kPageTokens;
+    if (needed > limits_.kv_positions) {
+      throw_bad_data("a window with " + std::to_string(most.most_lanes) + " beams or samples takes " +
+                     std::to_string(needed) + " positions of key-value memory, and there is room for " +
+                     std::to_string(limits_.kv_positions) +
+                     "; raise --kv-memory or lower beam_size and best_of");
+    }
+  }
+
+  std::shared_ptr<const SpeechTokens> tokens() {
+    if (!tokens_) {
+      if (text_.generation_json.is_null())
+        throw_bad_data("the model folder has no generation_config.json to name the tokens of speech");
+      tokens_ = std::make_shared<SpeechTokens>(
+          parse_speech_tokens(text_.generation_json, limits_.vocab, "generation_config.json"));
+    }
+    return tokens_;
+  }
+
+  const TextSide& text_;
+  const ModelLimits& limits_;
+  SpeechOptions defaults_;
+  std::shared_ptr<const SpeechTokens> tokens_;
+};
+
 std::uint64_t derived_seed(const Job& job, std::size_t index) {
   const auto bytes = std::as_bytes(std::span(job.sha256));
   return digest64(bytes, index);
@@ -141,11 +226,25 @@ TextSide TextSide::open(const std::filesystem::path& folder) {
     text.chat = ChatTemplate::find(folder);
   }
   text.generation = read_generation_config(folder);
+  const auto own = folder / "generation_config.json";
+  if (std::filesystem::exists(own)) text.generation_json = read_json(own);
   return text;
 }
 
 ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions) {
   return {recipe.vocab, recipe.max_positions, kv_positions, recipe.encoder ? &*recipe.encoder : nullptr};
+}
+
+SequenceNeed SpeechRequest::most() const {
+  const auto any = [&](auto test) { return std::ranges::any_of(options.temperatures, test); };
+  const auto cold = any([](double t) { return t == 0; }) ? options.beam_size : 1;
+  const auto hot = any([](double t) { return t > 0; }) ? options.best_of : 1;
+  return {.prompt_tokens = 1,
+          .max_new_tokens = 0,
+          .memory_rows = memory_rows,
+          .lanes = 1,
+          .most_lanes = static_cast<std::int32_t>(std::max(cold, hot)),
+          .most_tokens = context};
 }
 
 std::int64_t PreparedRequest::prompt_tokens() const {
@@ -154,14 +253,30 @@ std::int64_t PreparedRequest::prompt_tokens() const {
 
 std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const ModelLimits& limits,
                                      const std::vector<std::uint64_t>& seeds) {
-  const auto defaults = parse_generate(job.generate, "the job's generate");
+  std::optional<SpeechSide> speech;
+  if (reads_sound(limits)) speech.emplace(job, text, limits);
+  const auto text_keys = [&](const Json& generate) {
+    return speech ? without_speech_keys(generate) : generate;
+  };
+  const auto defaults = parse_generate(text_keys(job.generate), "the job's generate");
   std::vector<PreparedRequest> prepared;
   for (std::size_t index = 0; index < job.requests.size(); ++index) {
     const auto& request = job.requests[index];
     auto& out = prepared.emplace_back();
     out.id = request.id;
     try {
-      out.options = parse_generate(request.generate, "generate", defaults);
+      out.options = parse_generate(text_keys(request.generate), "generate", defaults);
+      if (speech && !std::holds_alternative<Tokens>(request.input)) {
+        if (!std::holds_alternative<NoText>(request.input)) {
+          throw_bad_data(
+              "a text stands beside the sound; what a transcript is to begin with is `prefix` or "
+              "`initial_prompt` in `generate`");
+        }
+        out.seed = index < seeds.size() ? seeds[index] : out.options.seed.value_or(derived_seed(job, index));
+        speech->prepare(out, request);
+        continue;
+      }
+      if (request.audio && !speech) throw_bad_data("it holds sound, and this model reads none");
       check_autoregressive(out.options, "generate");
       if (!out.options.stop.empty() && !text.tokenizer) {
         throw_bad_data("`stop` looks for text, and the model folder has no tokenizer");
@@ -171,11 +286,20 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
         throw_bad_data("`language` says what to translate into, and this model only goes on with a text");
       auto source = source_of(request, text);
       out.prompt = std::move(source.ids);
-      if (limits.encoder != nullptr) read_source(out, limits, text.generation);
+      if (speech) {
+        if (!request.audio)
+          throw_bad_data("this model reads sound, and the request holds none: give it `audio`");
+        read_first_window(out, *limits.encoder,
+                          media::resample(request.audio->samples, request.audio->rate, media::kSpeechRate));
+      } else if (limits.encoder != nullptr) {
+        read_source(out, limits, text.generation);
+      }
       check_prompt(out, limits);
       out.max_new_tokens = std::min(out.options.max_new_tokens,
                                     limits.max_positions - static_cast<std::int64_t>(out.prompt.size()));
       if (limits.encoder != nullptr) out.rules = rules_of(out, source.first, text.generation);
+      if (out.options.num_beams > 1)
+        out.candidates = static_cast<std::int32_t>(beam_options(out, text.generation).candidates());
       check_memory(out, limits);
     } catch (const Error& problem) {
       if (problem.code() == ExitCode::internal) throw;
@@ -185,13 +309,25 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
   return prepared;
 }
 
+TextBeamOptions beam_options(const PreparedRequest& request, const GenerationConfig& generation) {
+  const auto& options = request.options;
+  TextBeamOptions beams;
+  beams.beams = options.num_beams;
+  beams.length_penalty = options.length_penalty.value_or(generation.length_penalty.value_or(1));
+  beams.early_stopping =
+      options.early_stopping.value_or(generation.early_stopping.value_or(EarlyStopping::no));
+  beams.max_new_tokens = request.max_new_tokens;
+  if (!options.ignore_eos) beams.end_ids = generation.eos_ids;
+  return beams;
+}
+
 Sequence make_sequence(const PreparedRequest& request, std::size_t index, std::int32_t sample) {
   Sequence sequence;
   sequence.prompt = request.prompt;
   sequence.max_new_tokens = request.max_new_tokens;
-  sequence.input = request.input;
+  if (request.input) sequence.input = [input = request.input] { return input; };
   sequence.memory_rows = request.memory_rows;
-  if (!request.rules.empty()) sequence.rules = pack_rules(request.rules);
+  if (!request.rules.empty()) sequence.rules = pack_choice(request.rules);
   sequence.sampling.rules = static_cast<std::int32_t>(sequence.rules.size());
   const auto& params = request.options.sampling;
   sequence.sampling.temperature = params.temperature;
@@ -203,6 +339,8 @@ Sequence make_sequence(const PreparedRequest& request, std::size_t index, std::i
   sequence.sampling.sample = sample;
   sequence.sampling.top_k = static_cast<std::int32_t>(std::min<std::int64_t>(params.top_k, 1 << 30));
   sequence.sampling.logprobs = params.logprobs;
+  sequence.lanes = static_cast<std::int32_t>(request.options.num_beams);
+  sequence.sampling.candidates = request.candidates;
   return sequence;
 }
 

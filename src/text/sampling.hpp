@@ -45,7 +45,6 @@ struct SampledToken {
 struct SamplingScratch {
   std::vector<std::pair<float, std::int32_t>> candidates;
   std::vector<float> logits;
-  std::vector<std::uint8_t> seen;
   std::vector<double> weights;
 };
 
@@ -60,10 +59,20 @@ SampledToken sample_token(std::span<const float> logits, const SamplingParams& p
                           std::span<const std::int32_t> history, const SampleKey& key,
                           SamplingScratch& scratch);
 
+// Makes ids that came before less likely: divides their logits where they are positive, multiplies where they
+// are not, each id once. Ids outside the row are ignored.
+void penalize_repeats(std::span<float> logits, std::span<const std::int32_t> history, double penalty);
+
 // Log-probability of one id under softmax(logits), and of the `count` likeliest.
 float token_logprob(std::span<const float> logits, std::int32_t id);
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, std::int32_t count,
                                        SamplingScratch& scratch);
+
+// logits -> their log-probabilities under softmax(logits), in place; and the `count` highest of a row of
+// them.
+void make_logprobs(std::span<float> logits);
+std::vector<TokenLogprob> highest_logprobs(std::span<const float> logprobs, std::int32_t count,
+                                           SamplingScratch& scratch);
 
 // Uniform in [0, 1) with 53 bits: Philox4x32-10, counter (position, sample, request), key = seed.
 double uniform_of(const SampleKey& key);

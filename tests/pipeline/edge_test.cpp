@@ -102,9 +102,9 @@ TEST_F(Edge, BadRequestsDoNotDisturbTheOthers) {
                     spoiled,
                     text,
                     translated,
-                    request_of(ids(4), {{"max_new_tokens", 0}}),
+                    request_of(ids(4), {{"max_new_tokens", -1}}),
                     request_of(ids(4), {{"temprature", 1}}),
-                    request_of(ids(4), {{"num_beams", 4}}),
+                    request_of(ids(4), {{"num_beams", 4}, {"logprobs", 1}}),
                     good(3),
                 })));
   const std::vector<std::string> reasons = {"",
