@@ -35,7 +35,7 @@ struct Request {
   std::variant<Prompt, Messages, Tokens, NoText, Unusable> input;
   Json generate = Json::object();   // what differs from the job's `generate`
   std::optional<Sound> audio = {};  // at any rate; never without samples, all of them finite
-  std::string language = {};        // of speech; empty: not given
+  std::string language = {};        // of speech, or what a prompt is to be translated into; empty: not given
   std::string task = {};            // transcribe, translate; empty: not given
 };
 

@@ -122,8 +122,6 @@ void write_audio(hid_t file, const Job& job, const std::string& what) {
   h5::write_array<std::uint64_t>(group.get(), "offsets", offsets);
   h5::write_array<std::uint64_t>(group.get(), "rate", rates);
   h5::write_array<float>(group.get(), "data", samples);
-  write_names(file, job, "language", &Request::language);
-  write_names(file, job, "task", &Request::task);
 }
 
 }  // namespace
@@ -140,6 +138,8 @@ void write_job(const std::filesystem::path& path, const Job& job) {
   write_inputs(file.get(), stores);
   write_own(file.get(), job);
   write_audio(file.get(), job, what);
+  write_names(file.get(), job, "language", &Request::language);
+  write_names(file.get(), job, "task", &Request::task);
   file.close(what);
   part.commit();
 }

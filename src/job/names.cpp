@@ -96,8 +96,8 @@ void check_speech(const std::string& language, const std::string& task, bool aud
   plain(task, "task");
   if (!task.empty() && task != "transcribe" && task != "translate")
     throw_bad_data(what + ": `task` is '" + task + "'; transcribe and translate are known");
-  if (!audio && !(language.empty() && task.empty()))
-    throw_bad_data(what + ": `language` and `task` say what to do with `audio`, and it has none");
+  if (!audio && !task.empty())
+    throw_bad_data(what + ": `task` says what to do with `audio`, and it has none");
 }
 
 void check_messages(const Json& messages, const std::string& what) {

@@ -24,7 +24,7 @@ std::string not_yet(std::string_view key);
 // Throws bad data where an id is not 1 to 200 bytes without control characters.
 void check_id(const std::string& id, const std::string& what);
 
-// Throws bad data where `language` and `task` are not such names, or stand without sound.
+// Throws bad data where `language` and `task` are not such names, or `task` stands without sound.
 void check_speech(const std::string& language, const std::string& task, bool audio, const std::string& what);
 
 // Throws bad data where `messages` is not a list of {role, content} with content a string or a list of

@@ -12,19 +12,27 @@
 namespace diffuse {
 namespace {
 
-std::vector<std::int32_t> ids_of(const Request& request, const TextSide& text) {
+// The ids that the request asks with, and the token that the answer must begin with, if any.
+Tokenizer::Source source_of(const Request& request, const TextSide& text) {
   const auto need_tokenizer = [&]() -> const Tokenizer& {
     if (!text.tokenizer)
-      throw_bad_data("the model folder has no tokenizer.json; give `tokens` instead of text");
+      throw_bad_data(
+          "the model folder has neither tokenizer.json nor a sentencepiece model; give `tokens` instead of "
+          "text");
     return *text.tokenizer;
+  };
+  const auto no_language = [&](const char* kind) {
+    if (!request.language.empty() && !request.audio)
+      throw_bad_data(std::string("`language` says what to translate a `prompt` into, and it has ") + kind);
   };
   return std::visit(
       Overloaded{
           [&](const Prompt& prompt) {
             // An empty text is still a start where the tokenizer puts a token in front of every text.
-            return need_tokenizer().encode(prompt.text, true);
+            return need_tokenizer().encode_source(prompt.text, request.audio ? "" : request.language);
           },
           [&](const Messages& messages) {
+            no_language("`messages`");
             const auto& tokenizer = need_tokenizer();
             if (!text.chat)
               throw_bad_data("the model folder has no chat template; give a `prompt` instead of `messages`");
@@ -32,14 +40,18 @@ std::vector<std::int32_t> ids_of(const Request& request, const TextSide& text) {
             options.special_tokens = tokenizer.special_tokens();
             const auto rendered =
                 text.chat->render(parse_ordered_json(messages.value.dump(), "messages"), options);
-            return tokenizer.encode(rendered, false);  // the template wrote the special tokens already
+            // The template wrote the special tokens already.
+            return Tokenizer::Source{tokenizer.encode(rendered, false), std::nullopt};
           },
-          [](const Tokens& tokens) { return tokens.ids; },
-          [](const NoText&) -> std::vector<std::int32_t> {
+          [&](const Tokens& tokens) {
+            no_language("`tokens`");
+            return Tokenizer::Source{tokens.ids, std::nullopt};
+          },
+          [](const NoText&) -> Tokenizer::Source {
             throw_bad_data(
                 "it has no text, and this model answers text: give a `prompt`, `messages` or `tokens`");
           },
-          [](const Unusable& unusable) -> std::vector<std::int32_t> { throw_bad_data(unusable.why); },
+          [](const Unusable& unusable) -> Tokenizer::Source { throw_bad_data(unusable.why); },
       },
       request.input);
 }
@@ -103,7 +115,8 @@ void read_source(PreparedRequest& out, const ModelLimits& limits, const Generati
 }
 
 // Where the end is to be ignored, none is forced either.
-TokenRules rules_of(const PreparedRequest& request, const GenerationConfig& generation) {
+TokenRules rules_of(const PreparedRequest& request, std::optional<std::int32_t> first,
+                    const GenerationConfig& generation) {
   const auto& options = request.options;
   const auto prompt = static_cast<std::int64_t>(request.prompt.size());
   const auto new_tokens = options.min_new_tokens.value_or(generation.min_new_tokens.value_or(0));
@@ -111,7 +124,8 @@ TokenRules rules_of(const PreparedRequest& request, const GenerationConfig& gene
   rules.least_tokens = std::max(options.min_length.value_or(generation.min_length.value_or(0)),
                                 new_tokens > 0 ? prompt + new_tokens : 0);
   if (rules.least_tokens > 0) rules.end_ids = generation.eos_ids;
-  rules.forced_first = options.forced_bos_token_id.value_or(generation.forced_bos_id.value_or(-1));
+  if (!first) first = generation.forced_bos_id;
+  rules.forced_first = options.forced_bos_token_id.value_or(first.value_or(-1));
   rules.most_tokens = prompt + request.max_new_tokens;
   if (!options.ignore_eos) rules.forced_last = generation.forced_eos_ids;
   rules.no_repeat = static_cast<std::int32_t>(
@@ -265,10 +279,13 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
       if (request.audio && !speech) throw_bad_data("it holds sound, and this model reads none");
       check_autoregressive(out.options, "generate");
       if (!out.options.stop.empty() && !text.tokenizer) {
-        throw_bad_data("`stop` looks for text, and the model folder has no tokenizer.json");
+        throw_bad_data("`stop` looks for text, and the model folder has no tokenizer");
       }
       out.seed = index < seeds.size() ? seeds[index] : out.options.seed.value_or(derived_seed(job, index));
-      out.prompt = ids_of(request, text);
+      if (limits.encoder == nullptr && !request.language.empty() && !request.audio)
+        throw_bad_data("`language` says what to translate into, and this model only goes on with a text");
+      auto source = source_of(request, text);
+      out.prompt = std::move(source.ids);
       if (speech) {
         if (!request.audio)
           throw_bad_data("this model reads sound, and the request holds none: give it `audio`");
@@ -280,7 +297,7 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
       check_prompt(out, limits);
       out.max_new_tokens = std::min(out.options.max_new_tokens,
                                     limits.max_positions - static_cast<std::int64_t>(out.prompt.size()));
-      if (limits.encoder != nullptr) out.rules = rules_of(out, text.generation);
+      if (limits.encoder != nullptr) out.rules = rules_of(out, source.first, text.generation);
       if (out.options.num_beams > 1)
         out.candidates = static_cast<std::int32_t>(beam_options(out, text.generation).candidates());
       check_memory(out, limits);

@@ -76,6 +76,48 @@ MergeTable read_merges(const Json& list, const Vocabulary& vocabulary, const std
   return table;
 }
 
+// Every way to put a piece together from two others.
+MergeTable merges_of(const std::vector<Piece>& pieces, const Vocabulary& vocabulary, BpeModel::Order order,
+                     const std::string& where) {
+  // The time this takes grows with the square of a piece's length.
+  constexpr std::size_t kMaxPieceBytes = 1024;
+  struct Found {
+    std::int32_t left;
+    std::int32_t right;
+    std::int32_t result;
+  };
+  std::vector<std::int32_t> in_order;
+  for (const auto& [text, id] : vocabulary) {
+    if (text.size() > kMaxPieceBytes)
+      throw_refused(where + ": the piece " + in_quotes(text) + " is longer than 1024 bytes");
+    in_order.push_back(id);
+  }
+  const bool by_score = order == BpeModel::Order::sentencepiece;
+  const auto score = [&](std::int32_t id) { return pieces[static_cast<std::size_t>(id)].score; };
+  std::sort(in_order.begin(), in_order.end(), [&](std::int32_t a, std::int32_t b) {
+    if (by_score && score(a) != score(b)) return score(a) > score(b);
+    return a < b;
+  });
+  std::vector<Found> found;
+  for (const auto id : in_order) {
+    const auto& piece = pieces[static_cast<std::size_t>(id)];
+    if (by_score && piece.kind != PieceKind::normal) continue;
+    for (std::size_t at = 0; take_utf8(piece.text, at), at < piece.text.size();) {
+      const auto left = vocabulary.find(std::string_view(piece.text).substr(0, at));
+      if (left == vocabulary.end()) continue;
+      const auto right = vocabulary.find(std::string_view(piece.text).substr(at));
+      if (right != vocabulary.end()) found.push_back({left->second, right->second, id});
+    }
+  }
+  MergeTable table(found.size());
+  std::uint32_t rank = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (i > 0 && (!by_score || score(found[i].result) != score(found[i - 1].result))) ++rank;
+    table.set(found[i].left, found[i].right, {rank, found[i].result});
+  }
+  return table;
+}
+
 }  // namespace
 
 Vocabulary read_vocabulary(const Json& object, const std::string& where) {
@@ -126,15 +168,44 @@ BpeModel BpeModel::from_json(const Json& element, const std::string& where) {
     if (model.unknown_ < 0)
       throw_bad_data(where + ": the vocabulary lacks the unk_token " + in_quotes(*unknown));
   }
+  model.find_letters();
+  return model;
+}
+
+BpeModel BpeModel::from_pieces(const std::vector<Piece>& pieces, std::int32_t unknown, bool byte_fallback,
+                               Order order, const std::string& where) {
+  Vocabulary vocabulary;
+  vocabulary.reserve(pieces.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    vocabulary.insert_or_assign(pieces[i].text, static_cast<std::int32_t>(i));
+  auto merges = merges_of(pieces, vocabulary, order, where);
+  BpeModel model(std::move(vocabulary), std::move(merges));
+  model.unknown_ = unknown;
+  model.fuse_unknown_ = true;
+  model.byte_fallback_ = byte_fallback;
+  model.find_letters();
+  return model;
+}
+
+void BpeModel::take_ids(Vocabulary vocabulary, std::int32_t unknown) {
+  std::vector<std::int32_t> of(vocabulary_.size(), unknown);
+  for (const auto& [piece, own] : vocabulary_) {
+    const auto index = static_cast<std::size_t>(own);
+    if (index >= of.size()) of.resize(index + 1, unknown);
+    if (const auto found = vocabulary.find(piece); found != vocabulary.end()) of[index] = found->second;
+  }
+  ids_ = OtherIds{std::move(vocabulary), std::move(of)};
+}
+
+void BpeModel::find_letters() {
   for (char32_t code = 0; code < kByteLetterEnd; ++code) {
     std::string letter;
     append_utf8(letter, code);
-    model.letter_ids_[code] = model.find(letter);
+    letter_ids_[code] = find(letter);
   }
   constexpr std::string_view kHex = "0123456789ABCDEF";
   for (std::size_t byte = 0; byte < 256; ++byte)
-    model.byte_ids_[byte] = model.find(std::string("<0x") + kHex[byte >> 4] + kHex[byte & 15] + '>');
-  return model;
+    byte_ids_[byte] = find(std::string("<0x") + kHex[byte >> 4] + kHex[byte & 15] + '>');
 }
 
 std::int32_t BpeModel::find(std::string_view piece) const {
@@ -239,6 +310,9 @@ void BpeModel::encode(std::string_view word, std::vector<std::int32_t>& ids) con
   }
   auto own = letters_of(word);
   if (own.size() > 1) merge(own);
+  if (ids_) {
+    for (auto& id : own) id = ids_->of[static_cast<std::size_t>(id)];
+  }
   ids.insert(ids.end(), own.begin(), own.end());
   if (!cached) return;
   const std::lock_guard lock(cache_->mutex);

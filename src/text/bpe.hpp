@@ -14,6 +14,7 @@
 
 #include "core/json.hpp"
 #include "text/byte_letters.hpp"
+#include "text/piece.hpp"
 
 namespace diffuse {
 
@@ -65,9 +66,19 @@ class BpeModel {
   // Throws bad data for a merge of pieces that the vocabulary lacks and the like, refused for dropout.
   static BpeModel from_json(const Json& element, const std::string& where);
 
+  // Of a sentencepiece model; a piece's id is its place. Runs of unknown characters are one unknown token.
+  // `tokenizers` puts the merges in order by the place of what they become, then by the length of the left
+  // side; the library of sentencepiece itself by score, then by where they stand in the word.
+  enum class Order { tokenizers, sentencepiece };
+  static BpeModel from_pieces(const std::vector<Piece>& pieces, std::int32_t unknown, bool byte_fallback,
+                              Order order, const std::string& where);
+  // From here on ids come from `vocabulary` (a vocab.json): pieces that it lacks are `unknown`, one of its
+  // ids.
+  void take_ids(Vocabulary vocabulary, std::int32_t unknown);
+
   // Appends the ids of a word (valid UTF-8, not empty).
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const;
-  const Vocabulary& vocabulary() const { return vocabulary_; }
+  const Vocabulary& vocabulary() const { return ids_ ? ids_->vocabulary : vocabulary_; }
 
  private:
   struct Symbol {
@@ -82,8 +93,15 @@ class BpeModel {
     std::unordered_map<std::string, std::vector<std::int32_t>, StringHash, std::equal_to<>> words;
   };
 
+  // Ids that are not the model's own.
+  struct OtherIds {
+    Vocabulary vocabulary;
+    std::vector<std::int32_t> of;  // each own id
+  };
+
   BpeModel(Vocabulary vocabulary, MergeTable merges)
       : vocabulary_(std::move(vocabulary)), merges_(std::move(merges)) {}
+  void find_letters();
   std::int32_t find(std::string_view piece) const;
   std::vector<std::int32_t> letters_of(std::string_view word) const;
   bool fall_back(std::string_view piece, std::vector<std::int32_t>& ids) const;
@@ -99,6 +117,7 @@ class BpeModel {
   bool fuse_unknown_ = false;
   bool byte_fallback_ = false;
   bool ignore_merges_ = false;
+  std::optional<OtherIds> ids_;
   std::unique_ptr<Cache> cache_ = std::make_unique<Cache>();
 };
 

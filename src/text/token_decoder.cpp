@@ -6,6 +6,7 @@
 #include "core/error.hpp"
 #include "text/byte_letters.hpp"
 #include "text/element.hpp"
+#include "text/unicode.hpp"
 
 namespace diffuse {
 namespace {
@@ -38,6 +39,13 @@ TokenDecoder TokenDecoder::from_json(const Json& element, const std::string& whe
   } else {
     decoder.add(element, where);
   }
+  return decoder;
+}
+
+TokenDecoder TokenDecoder::trimmed(const std::string& space) {
+  TokenDecoder decoder;
+  decoder.steps_.emplace_back(Replace{TextPattern(space), " "});
+  decoder.steps_.emplace_back(Trim{});
   return decoder;
 }
 
@@ -194,6 +202,27 @@ void TokenDecoder::Stream::feed(const WordEnd& kind, std::size_t step, std::stri
   auto& state = states_[step];
   if (state.tokens++ > 0) feed(step + 1, TextPattern(kind.suffix).replace(state.held, " "), true);
   state.held = piece;
+}
+
+// White space waits for what follows it; in front of the text and behind it there is nothing.
+void TokenDecoder::Stream::feed(const Trim&, std::size_t step, std::string_view piece, bool) {
+  auto& state = states_[step];
+  std::size_t sure = 0;
+  for (std::size_t at = 0; at < piece.size();) {
+    if (!is_python_space(take_utf8(piece, at))) sure = at;
+  }
+  if (sure == 0) {
+    if (state.tokens > 0) state.held += piece;
+    return;
+  }
+  if (state.tokens == 0) {
+    std::size_t begin = 0;
+    for (auto at = begin; is_python_space(take_utf8(piece, at));) begin = at;
+    piece.remove_prefix(begin);
+    sure -= begin;
+  }
+  feed(step + 1, std::exchange(state.held, {}) + std::string(piece.substr(0, sure)), state.tokens++ == 0);
+  state.held = piece.substr(sure);
 }
 
 }  // namespace diffuse

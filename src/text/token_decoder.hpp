@@ -36,11 +36,14 @@ class TokenDecoder {
   struct WordEnd {  // BPEDecoder: the suffix is a space, and nothing in the last token
     std::string suffix;
   };
+  struct Trim {};  // no white space at the ends of the text, as Python's str.strip takes it off
   // Nested sequences are laid flat.
-  using Step = std::variant<Bytes, Spaced, Fallback, Fuse, Replace, Strip, Unspace, WordEnd>;
+  using Step = std::variant<Bytes, Spaced, Fallback, Fuse, Replace, Strip, Unspace, WordEnd, Trim>;
 
   // `element` may be null. Throws refused for an unknown type, naming it.
   static TokenDecoder from_json(const Json& element, const std::string& where);
+  // Pieces put together, `space` read as a space, nothing of it at the ends of the text.
+  static TokenDecoder trimmed(const std::string& space);
 
   // The state of one text. Keeps a pointer to the decoder, which must outlive it and stay where it is.
   class Stream {
@@ -71,6 +74,7 @@ class TokenDecoder {
     void feed(const Strip& kind, std::size_t step, std::string_view piece, bool begins);
     void feed(const Unspace& kind, std::size_t step, std::string_view piece, bool begins);
     void feed(const WordEnd& kind, std::size_t step, std::string_view piece, bool begins);
+    void feed(const Trim&, std::size_t step, std::string_view piece, bool begins);
     void flush(std::size_t step);
     void end_token(const Strip& kind, std::size_t step);
 

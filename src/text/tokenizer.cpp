@@ -7,16 +7,16 @@
 
 #include "core/error.hpp"
 #include "text/added_tokens.hpp"
-#include "text/bpe.hpp"
 #include "text/element.hpp"
-#include "text/normalizer.hpp"
+#include "text/languages.hpp"
 #include "text/post_processor.hpp"
-#include "text/pre_tokenizer.hpp"
+#include "text/sentencepiece_folder.hpp"
+#include "text/tokenizer_parts.hpp"
 
 namespace diffuse {
 namespace {
 
-using Model = std::variant<BpeModel>;
+using Model = std::variant<BpeModel, UnigramModel>;
 
 // The names that tokenizer_config.json gives special tokens by, as transformers lists them.
 constexpr const char* kNamedTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -25,10 +25,13 @@ constexpr const char* kNamedTokens[] = {"bos_token", "eos_token", "unk_token", "
 Model read_model(const Json& element, const std::string& where) {
   if (!element.is_object()) throw_bad_data(where + " must be an object");
   // Files from before the types were named.
-  const bool old_bpe = !element.contains("type") && element.contains("merges");
-  const auto type = old_bpe ? "BPE" : element_type(element, where);
+  const bool named = element.contains("type");
+  const bool old_bpe = !named && element.contains("merges");
+  const bool old_unigram = !named && element.contains("unk_id");
+  const auto type = old_bpe ? "BPE" : old_unigram ? "Unigram" : element_type(element, where);
   if (type == "BPE") return BpeModel::from_json(element, where + " 'BPE'");
-  throw_refused(where + " " + in_quotes(type) + " is not known to this build, which has BPE");
+  if (type == "Unigram") return UnigramModel::from_json(element, where + " 'Unigram'");
+  throw_refused(where + " " + in_quotes(type) + " is not known to this build, which has BPE and Unigram");
 }
 
 const Json& member_or_null(const Json& object, const char* key) {
@@ -69,8 +72,10 @@ struct Tokenizer::State {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   Model model;
-  PostProcessor post_processor;
   TokenDecoder decoder;
+  bool language_in_text;
+  PostProcessor post_processor;
+  std::optional<LanguageRules> languages;
   TokenFinder raw_finder;          // tokens looked for in the text as it is
   TokenFinder normalized_finder;   // and in the normalized text
   std::vector<std::string> texts;  // of each id as the decoder reads it; see `known`
@@ -80,6 +85,7 @@ struct Tokenizer::State {
   std::optional<std::int32_t> bos;
   std::optional<std::int32_t> eos;
   std::optional<std::int32_t> pad;
+  std::optional<std::int32_t> unk;
   std::vector<std::pair<std::string, std::string>> named;
 
   const Vocabulary& vocabulary() const {
@@ -103,11 +109,22 @@ struct Tokenizer::State {
     texts[index] = text;
     known[index] = true;
   }
+  void name_vocabulary();
   void add(const AddedToken& token, const std::string& where);
   void read_config(const Json& config, std::map<std::int32_t, AddedToken>& tokens, const std::string& where);
   void read_post_processor(const Json& element, const Json& config, const std::string& where);
+  void name_source(const std::string& where);
+  std::int32_t language(const std::string& code) const;
   void encode_piece(std::string text, bool at_start, std::vector<std::int32_t>& ids) const;
+  void take_language(std::string& text, std::vector<std::int32_t>& ids) const;
 };
+
+void Tokenizer::State::name_vocabulary() {
+  for (const auto& [piece, id] : vocabulary()) name_id(id, piece);
+  if (const auto* unigram = std::get_if<UnigramModel>(&model)) {
+    for (const auto& [piece, id] : unigram->repeated()) name_id(id, piece);
+  }
+}
 
 void Tokenizer::State::add(const AddedToken& token, const std::string& where) {
   auto written = token.normalized ? normalizer.apply(token.content) : token.content;
@@ -159,6 +176,7 @@ void Tokenizer::State::read_config(const Json& config, std::map<std::int32_t, Ad
     if (key == "bos_token") bos = id_of(*text);
     if (key == "eos_token") eos = id_of(*text);
     if (key == "pad_token") pad = id_of(*text);
+    if (key == "unk_token") unk = id_of(*text);
   }
   for (const auto* name : {"additional_special_tokens", "extra_special_tokens"}) {
     const auto& list = member_or_null(config, name);
@@ -184,6 +202,7 @@ void Tokenizer::State::read_post_processor(const Json& element, const Json& conf
     if (bool_member(config, "add_bos_token", false, where) && bos) post_processor.before = {*bos};
     if (bool_member(config, "add_eos_token", false, where) && eos) post_processor.behind = {*eos};
   }
+  name_source(where);
   for (const auto* side : {&post_processor.before, &post_processor.behind}) {
     for (const auto id : *side)
       if (!has(id))
@@ -192,7 +211,51 @@ void Tokenizer::State::read_post_processor(const Json& element, const Json& conf
   }
 }
 
+// The source language's token and </s>, where the tokenizer's class has such.
+void Tokenizer::State::name_source(const std::string& where) {
+  using Source = LanguageRules::Source;
+  if (!languages || languages->source == Source::unnamed) return;
+  const auto id = id_of(languages->source_token);
+  if (!id && !languages->source_given) return;
+  if (!id)
+    throw_bad_data(where + ": src_lang is the language of " + in_quotes(languages->source_token) +
+                   ", which is no token");
+  if (!eos) throw_bad_data(where + ": no eos_token stands behind a text in a language");
+  post_processor =
+      languages->source == Source::in_front ? PostProcessor{{*id}, {*eos}} : PostProcessor{{}, {*eos, *id}};
+}
+
+// The token of a language that is asked for: as it is written, or the only one with another part behind "_".
+std::int32_t Tokenizer::State::language(const std::string& code) const {
+  const auto token = languages->token_of(code);
+  const auto exact = id_of(token);
+  const auto is_marked = [&](std::int32_t id) { return special[static_cast<std::size_t>(id)]; };
+  if (exact && (is_marked(*exact) || !languages->begins_answer)) return *exact;
+  std::vector<std::int32_t> found;
+  for (std::size_t id = 0; id < texts.size(); ++id) {
+    if (special[id] && texts[id].starts_with(code + "_")) found.push_back(static_cast<std::int32_t>(id));
+  }
+  if (found.size() == 1) return found[0];
+  std::string several;
+  for (const auto id : found) several += " " + texts[static_cast<std::size_t>(id)];
+  throw_bad_data(
+      "`language` is " + in_quotes(code) +
+      (found.empty() ? ", which the tokenizer has no token for" : ", which may be any of" + several));
+}
+
+// A language's token at the start of a text, as ">>fr<< text" has it: one token, known or not.
+void Tokenizer::State::take_language(std::string& text, std::vector<std::int32_t>& ids) const {
+  if (!language_in_text || !text.starts_with(">>")) return;
+  const auto end = text.find("<<");
+  if (end == std::string::npos) return;
+  const auto id = id_of(std::string_view(text).substr(0, end + 2));
+  const auto unknown = unk ? unk : id;
+  if (id || unknown) ids.push_back(id ? *id : *unknown);
+  text.erase(0, end + 2);
+}
+
 void Tokenizer::State::encode_piece(std::string text, bool at_start, std::vector<std::int32_t>& ids) const {
+  take_language(text, ids);
   const auto normalized = normalizer.apply(std::move(text));
   for (const auto& [span, id] : normalized_finder.find(normalized)) {
     if (id >= 0) {
@@ -206,30 +269,49 @@ void Tokenizer::State::encode_piece(std::string text, bool at_start, std::vector
 }
 
 bool Tokenizer::present(const std::filesystem::path& folder) {
-  return std::filesystem::exists(folder / "tokenizer.json");
+  return std::filesystem::exists(folder / "tokenizer.json") || has_sentencepiece_model(folder);
 }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& folder) {
-  const auto config = folder / "tokenizer_config.json";
-  return from_json(read_json(folder / "tokenizer.json", 256U << 20, DuplicateKeys::refuse),
-                   std::filesystem::exists(config) ? read_json(config) : Json(),
+  const auto config_path = folder / "tokenizer_config.json";
+  auto config = std::filesystem::exists(config_path) ? read_json(config_path) : Json();
+  if (!std::filesystem::exists(folder / "tokenizer.json") && has_sentencepiece_model(folder)) {
+    const auto what = "'" + folder.string() + "'";
+    if (config.is_null()) config = Json::object();
+    if (!config.is_object()) throw_bad_data(what + ": tokenizer_config.json is not an object");
+    auto parts = read_sentencepiece_folder(folder, config);
+    return from_parts(std::move(parts), config, what);
+  }
+  return from_json(read_json(folder / "tokenizer.json", 256U << 20, DuplicateKeys::refuse), config,
                    "'" + (folder / "tokenizer.json").string() + "'");
 }
 
 Tokenizer Tokenizer::from_json(const Json& tokenizer, const Json& config, const std::string& what) {
   if (!tokenizer.is_object()) throw_bad_data(what + " is not an object");
+  const auto element = [&](const char* key) -> const Json& { return member_or_null(tokenizer, key); };
+  return from_parts(
+      {.normalizer = Normalizer::from_json(element("normalizer"), what + ": normalizer"),
+       .pre_tokenizer = PreTokenizer::from_json(element("pre_tokenizer"), what + ": pre_tokenizer"),
+       .model = read_model(element("model"), what + ": model"),
+       .decoder = TokenDecoder::from_json(element("decoder"), what + ": decoder"),
+       .added_tokens = element("added_tokens"),
+       .post_processor = element("post_processor")},
+      config, what);
+}
+
+Tokenizer Tokenizer::from_parts(TokenizerParts parts, const Json& config, const std::string& what) {
   if (!config.is_null() && !config.is_object())
     throw_bad_data(what + ": tokenizer_config.json is not an object");
   static const Json no_config = Json::object();
   const auto& settings = config.is_null() ? no_config : config;
-
-  const auto element = [&](const char* key) -> const Json& { return member_or_null(tokenizer, key); };
   auto state = std::make_shared<State>(State{
-      .normalizer = Normalizer::from_json(element("normalizer"), what + ": normalizer"),
-      .pre_tokenizer = PreTokenizer::from_json(element("pre_tokenizer"), what + ": pre_tokenizer"),
-      .model = read_model(element("model"), what + ": model"),
+      .normalizer = std::move(parts.normalizer),
+      .pre_tokenizer = std::move(parts.pre_tokenizer),
+      .model = std::move(parts.model),
+      .decoder = std::move(parts.decoder),
+      .language_in_text = parts.language_in_text,
       .post_processor = {},
-      .decoder = TokenDecoder::from_json(element("decoder"), what + ": decoder"),
+      .languages = LanguageRules::of(settings),
       .raw_finder = {},
       .normalized_finder = {},
       .texts = {},
@@ -239,12 +321,13 @@ Tokenizer Tokenizer::from_json(const Json& tokenizer, const Json& config, const 
       .bos = {},
       .eos = {},
       .pad = {},
+      .unk = {},
       .named = {},
   });
-  for (const auto& [piece, id] : state->vocabulary()) state->name_id(id, piece);
+  state->name_vocabulary();
 
   std::map<std::int32_t, AddedToken> tokens;
-  const auto& listed = element("added_tokens");
+  const auto& listed = parts.added_tokens;
   if (!listed.is_null() && !listed.is_array()) throw_bad_data(what + ": 'added_tokens' must be a list");
   for (const auto& entry : listed) {
     const auto where = what + ": added_tokens";
@@ -265,7 +348,7 @@ Tokenizer Tokenizer::from_json(const Json& tokenizer, const Json& config, const 
   }
   state->read_config(settings, tokens, what + " with tokenizer_config.json");
   for (const auto& [id, token] : tokens) state->add(token, what);
-  state->read_post_processor(element("post_processor"), settings, what);
+  state->read_post_processor(parts.post_processor, settings, what);
   return Tokenizer(std::move(state));
 }
 
@@ -287,6 +370,17 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_spec
   }
   if (add_special) ids.insert(ids.end(), post.behind.begin(), post.behind.end());
   return ids;
+}
+
+Tokenizer::Source Tokenizer::encode_source(std::string_view text, const std::string& language) const {
+  if (language.empty()) return {encode(text, true), std::nullopt};
+  if (!state_->languages)
+    throw_bad_data("`language` names what to translate into, and this tokenizer has no languages");
+  const auto id = state_->language(language);
+  if (state_->languages->begins_answer) return {encode(text, true), id};
+  if (text.starts_with(state_->languages->before))
+    throw_bad_data("the prompt begins with a language's token, and `language` names one as well");
+  return {encode(state_->languages->token_of(language) + " " + std::string(text), true), std::nullopt};
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {

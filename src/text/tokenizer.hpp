@@ -1,6 +1,6 @@
 #pragma once
-// Text <-> token ids, as Hugging Face's `tokenizers` does it from a tokenizer.json (byte-level BPE and its
-// kin).
+// Text <-> token ids, as Hugging Face's libraries do it: from a tokenizer.json (BPE, byte-level or not, and
+// Unigram), or from a sentencepiece model where a folder has no tokenizer.json.
 //
 // A Tokenizer is cheap to copy (copies share one immutable description) and may be used by many threads at
 // once. An element whose type this build does not know refuses the folder and is named: ids are right or
@@ -20,18 +20,24 @@
 
 namespace diffuse {
 
+struct TokenizerParts;
+
 class Tokenizer {
  public:
-  // True where the folder holds a tokenizer.json; one without runs jobs of token ids only.
+  // True where the folder holds a tokenizer.json or a sentencepiece model; one without runs jobs of token ids
+  // only.
   static bool present(const std::filesystem::path& folder);
 
-  // Reads tokenizer.json, and tokenizer_config.json where there is one (special tokens, add_bos_token).
-  // Throws missing input without tokenizer.json, bad data where a file contradicts itself, refused where it
-  // asks for an element that is not known.
+  // Reads tokenizer.json, or else a sentencepiece model (sentencepiece_folder.hpp), and tokenizer_config.json
+  // where there is one (special tokens, add_bos_token, languages). Throws missing input without either, bad
+  // data where a file contradicts itself, refused where it asks for an element that is not known.
   static Tokenizer load(const std::filesystem::path& folder);
 
   // The same from parsed files; `config` may be null. `what` names the tokenizer in errors.
   static Tokenizer from_json(const Json& tokenizer, const Json& config, const std::string& what);
+
+  // Of parts that were read elsewhere; `config` as above.
+  static Tokenizer from_parts(TokenizerParts parts, const Json& config, const std::string& what);
 
   // The ids of a text. Invalid UTF-8 is repaired first (see utf8.hpp). `add_special` lets the post-processor
   // add its tokens (bos); a templated chat has them already and is encoded without. Tokens written out in the
@@ -39,6 +45,16 @@ class Tokenizer {
   // ("<|im_end|>") become their ids either way, as in Hugging Face's library. Throws refused where a split
   // pattern exceeds its matching limits on this text.
   std::vector<std::int32_t> encode(std::string_view text, bool add_special) const;
+
+  // The ids of a text that is to be translated into `language` ("fr", "fr_XX", "fra_Latn": as the tokenizer
+  // writes it, or the part in front of the underscore), special tokens added. Some tokenizers name the
+  // language in the text; for others the answer must begin with a token, `first`. An empty language leaves it
+  // open. Throws bad data where the tokenizer has no such language, or none at all.
+  struct Source {
+    std::vector<std::int32_t> ids;
+    std::optional<std::int32_t> first;
+  };
+  Source encode_source(std::string_view text, const std::string& language) const;
 
   // The text of ids, always valid UTF-8. Ids without a token (a padded vocabulary's last rows) give no text.
   // `skip_special` leaves special tokens out. Never cleans up spaces.

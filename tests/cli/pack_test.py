@@ -112,7 +112,7 @@ class PackTest(CommandLineTest):
             (65, one | {"generate": {"beam_size": 0}}, ["beam_size"]),
             (65, one | {"generate": {"beam_sise": 2}}, ["beam_sise"]),
             (65, {"prompt": "x", "generate": {"beam_size": 2}}, ["beam_size"]),
-            (65, {"prompt": "x", "language": "de"}, ["language"]),
+            (65, {"prompt": "x", "task": "translate"}, ["task"]),
         ]:
             with self.subTest(request=str(request)[:70]):
                 self.write("spec.json", {"requests": [request]})

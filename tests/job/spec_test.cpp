@@ -121,8 +121,9 @@ TEST_F(Spec, media_is_known_and_refused) {
 TEST_F(Spec, sound_stands_alone_or_beside_text) {
   const Job job = read(R"({"requests": [
     {"id": "a", "audio": "loud.wav", "language": "German", "task": "translate", "generate": {"seed": 3}},
-    {"prompt": "x", "audio": "some/loud.wav"}, "plain"]})");
-  ASSERT_EQ(job.requests.size(), 3U);
+    {"prompt": "x", "audio": "some/loud.wav"}, "plain", {"prompt": "x", "language": "fr_XX"}]})");
+  ASSERT_EQ(job.requests.size(), 4U);
+  EXPECT_EQ(job.requests[3].language, "fr_XX");
   EXPECT_TRUE(std::holds_alternative<NoText>(job.requests[0].input));
   ASSERT_TRUE(job.requests[0].audio);
   EXPECT_EQ(job.requests[0].audio->samples, (std::vector<float>{0.5F, -0.5F, 0.25F}));
@@ -146,7 +147,7 @@ TEST_F(Spec, speech_keys_are_checked) {
               HasSubstr("transcribe and translate"));
   EXPECT_THAT(request_error(R"({"audio": "loud.wav", "language": ""})"),
               HasSubstr("`language` is not a text"));
-  EXPECT_THAT(request_error(R"({"prompt": "x", "language": "de"})"), HasSubstr("it has none"));
+  EXPECT_THAT(request_error(R"({"prompt": "x", "task": "translate"})"), HasSubstr("it has none"));
   EXPECT_THAT(request_error(R"({"audio": "loud.wav", "prompt": "x", "tokens": [1]})"),
               HasSubstr("it has 2 of"));
   EXPECT_THAT(request_error(R"({"audoi": "loud.wav"})"), HasSubstr("'audio'"));

@@ -86,6 +86,7 @@ Job sample_job() {
   job.requests.push_back(
       {"speech", NoText{}, {{"beam_size", 2}}, Sound{{0.5F, -0.25F, 0, 1}, 8000}, "de", "translate"});
   job.requests.push_back({"text and sound", Prompt{"What is said?"}, Json::object(), Sound{{0.125F}, 16000}});
+  job.requests.push_back({"translated", Prompt{"Good day"}, Json::object(), {}, "fr_XX"});
   return job;
 }
 

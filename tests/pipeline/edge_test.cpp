@@ -87,6 +87,8 @@ TEST_F(Edge, BadRequestsDoNotDisturbTheOthers) {
   spoiled.input = Unusable{"the messages are no JSON"};
   Request text;
   text.input = Prompt{"no tokenizer here"};
+  Request translated = request_of(ids(4), fresh(5));
+  translated.language = "fr";
   const auto good = [&](std::uint32_t seed) { return request_of(ids(9, seed), fresh(5)); };
   const auto result = run_over(
       subject_, subject_.prepare(job_of({
@@ -99,14 +101,26 @@ TEST_F(Edge, BadRequestsDoNotDisturbTheOthers) {
                     request_of({-1}, fresh(5)),
                     spoiled,
                     text,
+                    translated,
                     request_of(ids(4), {{"max_new_tokens", -1}}),
                     request_of(ids(4), {{"temprature", 1}}),
                     request_of(ids(4), {{"num_beams", 4}, {"logprobs", 1}}),
                     good(3),
                 })));
-  const std::vector<std::string> reasons = {
-      "",          "296 tokens",     "256 tokens",  "",          "empty", "vocabulary", "-1", "no JSON",
-      "tokenizer", "max_new_tokens", "temperature", "num_beams", ""};
+  const std::vector<std::string> reasons = {"",
+                                            "296 tokens",
+                                            "256 tokens",
+                                            "",
+                                            "empty",
+                                            "vocabulary",
+                                            "-1",
+                                            "no JSON",
+                                            "tokenizer",
+                                            "language",
+                                            "max_new_tokens",
+                                            "temperature",
+                                            "num_beams",
+                                            ""};
   ASSERT_EQ(result.requests.size(), reasons.size());
   for (std::size_t i = 0; i < reasons.size(); ++i) {
     const auto& request = result.requests[i];
@@ -116,7 +130,7 @@ TEST_F(Edge, BadRequestsDoNotDisturbTheOthers) {
     EXPECT_EQ(request.samples.size(), reasons[i].empty() ? 1U : 0U) << i;
   }
   const auto alone = run_over(subject_, subject_.prepare(job_of({good(1), good(2), good(3)})));
-  const std::size_t places[] = {0, 3, 12};
+  const std::size_t places[] = {0, 3, 13};
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(result.requests[places[i]].samples[0].tokens, alone.requests[i].samples[0].tokens);
     EXPECT_EQ(result.requests[places[i]].samples[0].trace.digests,

@@ -223,7 +223,7 @@ TEST(Hostile, FilesAreOneLineErrors) {
     j["post_processor"] = {{"type", "BertProcessing"}, {"cls", {"a", 77}}, {"sep", {"a", 0}}};
   });
   const auto refused = ExitCode::refused;
-  EXPECT_NE(fails(refused, [](Json& j) { j["model"]["type"] = "Unigram"; }).find("Unigram"),
+  EXPECT_NE(fails(refused, [](Json& j) { j["model"]["type"] = "WordLevel"; }).find("WordLevel"),
             std::string::npos);
   fails(refused, [](Json& j) { j["model"]["dropout"] = 0.1; });
   fails(refused, [](Json& j) { j["added_tokens"] = Json::array({added(9, std::string(5000, 'x'))}); });
