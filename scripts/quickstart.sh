@@ -4,7 +4,7 @@
 set -e
 cd "$(dirname "$0")/.."
 scripts/install-packages.sh
-cmake --preset release -DDIFFUSE_TESTS=OFF >/dev/null
+cmake --preset release -DDIFFUSE_TESTS=OFF -DDIFFUSE_UNITY=ON >/dev/null
 cmake --build --preset release --target diffuse
 
 diffuse=build/release/bin/diffuse
