@@ -220,8 +220,8 @@ class Builder {
     if (inner == 0) throw_bad_data("config.json: the codec's 'compress' leaves no channel");
     const auto kernel = size_of_key(section_, "residual_kernel_size", 3);
     CodecUnit made;
-    made.branch.push_back(convolution(module + "block.1.", width, inner, kernel, dilation));
-    made.branch.push_back(convolution(module + "block.3.", inner, width, 1, 1));
+    made.wide = convolution(module + "block.1.", width, inner, kernel, dilation);
+    made.narrow = convolution(module + "block.3.", inner, width, 1, 1);
     if (flag(section_, "use_conv_shortcut", true))
       made.shortcut = convolution(module + "shortcut.", width, width, 1, 1);
     return made;

@@ -132,7 +132,8 @@ std::vector<std::string> tensors_of(const SoundCodec& codec) {
     names.add(stage.direction);
     names.add(stage.bias);
     for (const auto& unit : stage.units) {
-      for (const auto& convolution : unit.branch) names.add(convolution);
+      names.add(unit.wide);
+      names.add(unit.narrow);
       names.add(unit.shortcut);
     }
   }

@@ -30,9 +30,10 @@ struct CodecConvolution {
   std::int64_t dilation = 1;
 };
 
-// x = shortcut(x) + the branch's convolutions one after the other; without a shortcut x itself is added.
+// x = shortcut(x) + narrow(wide(x)); without a shortcut x itself is added.
 struct CodecUnit {
-  std::vector<CodecConvolution> branch;
+  CodecConvolution wide;
+  CodecConvolution narrow;                   // of width 1
   std::optional<CodecConvolution> shortcut;  // no ELU before it
 };
 
