@@ -241,6 +241,124 @@ TEST_P(GoldenMusic, SplitIsTheWhole) {
 INSTANTIATE_TEST_SUITE_P(, GoldenMusic, testing::ValuesIn(golden_cases(GoldenKind::walks_codebooks)),
                          [](const auto& each) { return each.param.name; });
 
+// The headers of a checkpoint in the form of musicgen-small, with the names of its time.
+class Headers {
+ public:
+  explicit Headers(const Json& config) {
+    text_encoder(config.at("text_encoder"));
+    decoder(config.at("decoder"));
+    add("enc_to_dec_proj.weight",
+        {config.at("decoder").at("hidden_size"), config.at("text_encoder").at("d_model")});
+    add("enc_to_dec_proj.bias", {config.at("decoder").at("hidden_size")});
+    codec(config.at("audio_encoder"));
+  }
+  TensorHeaders all;
+
+ private:
+  void add(const std::string& name, std::vector<std::int64_t> shape) { all[name] = {DType::f32, shape}; }
+  void norm(const std::string& name, std::int64_t size, bool bias) {
+    add(name + ".weight", {size});
+    if (bias) add(name + ".bias", {size});
+  }
+  void text_encoder(const Json& config) {
+    const std::int64_t width = config.at("d_model");
+    const std::int64_t inner = config.at("d_ff");
+    add("text_encoder.shared.weight", {config.at("vocab_size"), width});
+    for (int layer = 0; layer < config.at("num_layers"); ++layer) {
+      const auto block = "text_encoder.encoder.block." + std::to_string(layer) + ".layer.";
+      for (const auto* part : {"q", "k", "v", "o"})
+        add(block + "0.SelfAttention." + part + ".weight", {width, width});
+      if (layer == 0)
+        add(block + "0.SelfAttention.relative_attention_bias.weight", {32, config.at("num_heads")});
+      add(block + "1.DenseReluDense.wi.weight", {inner, width});
+      add(block + "1.DenseReluDense.wo.weight", {width, inner});
+      norm(block + "0.layer_norm", width, false);
+      norm(block + "1.layer_norm", width, false);
+    }
+    norm("text_encoder.encoder.final_layer_norm", width, false);
+  }
+  void decoder(const Json& config) {
+    const std::int64_t width = config.at("hidden_size");
+    const std::int64_t inner = config.at("ffn_dim");
+    const std::int64_t vocab = config.at("vocab_size");
+    const std::string root = "decoder.model.decoder.";
+    add(root + "embed_positions.weights", {config.at("max_position_embeddings"), width});
+    for (int codebook = 0; codebook < config.at("num_codebooks"); ++codebook) {
+      add(root + "embed_tokens." + std::to_string(codebook) + ".weight", {vocab + 1, width});
+      add("decoder.lm_heads." + std::to_string(codebook) + ".weight", {vocab, width});
+    }
+    for (int layer = 0; layer < config.at("num_hidden_layers"); ++layer) {
+      const auto block = root + "layers." + std::to_string(layer) + ".";
+      for (const auto* attention : {"self_attn", "encoder_attn"}) {
+        for (const auto* part : {".q_proj", ".k_proj", ".v_proj", ".out_proj"})
+          add(block + attention + part + ".weight", {width, width});
+        norm(block + attention + "_layer_norm", width, true);
+      }
+      add(block + "fc1.weight", {inner, width});
+      add(block + "fc2.weight", {width, inner});
+      norm(block + "final_layer_norm", width, true);
+    }
+    norm(root + "layer_norm", width, true);
+  }
+  void convolution(int layer, const std::string& inside, std::vector<std::int64_t> shape, std::int64_t bias) {
+    const auto name = "audio_encoder.decoder.layers." + std::to_string(layer) + inside + ".conv.";
+    add(name + "weight_g", {shape.front(), 1, 1});
+    add(name + "weight_v", shape);
+    add(name + "bias", {bias});
+  }
+  void codec(const Json& config) {
+    const std::int64_t hidden = config.at("hidden_size");
+    for (int i = 0; i < 4; ++i)
+      add("audio_encoder.quantizer.layers." + std::to_string(i) + ".codebook.embed",
+          {config.at("codebook_size"), hidden});
+    std::int64_t width = 1024;
+    convolution(0, "", {width, hidden, 7}, width);
+    for (const auto* layer : {"l0", "l1"}) {
+      for (const auto* part : {"ih_", "hh_"}) {
+        add(std::string("audio_encoder.decoder.layers.1.lstm.weight_") + part + layer, {4 * width, width});
+        add(std::string("audio_encoder.decoder.layers.1.lstm.bias_") + part + layer, {4 * width});
+      }
+    }
+    int layer = 3;
+    for (const std::int64_t ratio : config.at("upsampling_ratios")) {
+      convolution(layer, "", {width, width / 2, 2 * ratio}, width / 2);
+      width /= 2;
+      convolution(layer + 1, ".block.1", {width / 2, width, 3}, width / 2);
+      convolution(layer + 1, ".block.3", {width, width / 2, 1}, width);
+      layer += 3;
+    }
+    convolution(layer, "", {1, width, 7}, 1);
+  }
+};
+
+// 12 layers of encoder, 24 of decoder: the decoder is cut, the encoder lies whole on one rank.
+TEST(MusicPlan, CutsTheDecoderAndNotTheTextEncoder) {
+  const auto config = read_json(std::filesystem::path(DIFFUSE_TEST_DATA) / "musicgen-small.json");
+  const auto headers = Headers(config).all;
+  const auto recipe = build_recipe(config, headers);
+  EXPECT_EQ(recipe.depth(), 24);
+  EXPECT_EQ(recipe.encoder->blocks.size(), 12U);
+  EXPECT_EQ(recipe.encoder->hidden, 1024);
+  EXPECT_EQ(recipe.codec->samples_per_frame(), 640);
+  EXPECT_TRUE(recipe.notes.empty());
+  const auto encoder = tensors_of(*recipe.encoder);
+  for (const std::int32_t ranks : {1, 2, 3, 12, 24, 25, 26}) {
+    const auto plan = make_plan(recipe, headers, ranks);
+    EXPECT_EQ(plan.stages, std::min(ranks, 24));
+    EXPECT_EQ(plan.encoder, ranks > 24 ? 24 : 0);
+    std::int64_t layers = 0;
+    for (const auto& slice : plan.ranks) {
+      layers += slice.layers();
+      for (const auto& tensor : slice.tensors) {
+        const bool of_encoder = std::find(encoder.begin(), encoder.end(), tensor) != encoder.end();
+        EXPECT_TRUE(!of_encoder || slice.rank == plan.encoder) << tensor;
+        EXPECT_FALSE(tensor.starts_with("audio_encoder.")) << "the codec is the client's";
+      }
+    }
+    EXPECT_EQ(layers, 24);
+  }
+}
+
 TEST(GoldenMusicCases, AreAllThere) {
   EXPECT_GE(golden_cases(GoldenKind::walks_codebooks).size(), 2U);
 }
