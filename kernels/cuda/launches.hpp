@@ -183,6 +183,19 @@ struct Attention {
 // Queues up to three kernels: tasks of few rows, tiles of many rows, and the merge of what was cut.
 [[nodiscard]] cudaError_t attend(cudaStream_t stream, const Attention& args);
 
+// out[row] = softmax(scale * q[row] k^T) of one head over the keys [0, out.cols), none masked.
+struct AttentionWeights {
+  PageShape shape;
+  const std::byte* pool = nullptr;
+  RowsIn q;  // [rows, heads * head_dim]
+  RowsOut out;
+  const std::int32_t* pages = nullptr;  // [keys / kTile, rounded up]
+  std::int64_t heads = 0;
+  std::int64_t head = 0;
+  float scale = 1;
+};
+[[nodiscard]] cudaError_t attention_weights(cudaStream_t stream, const AttentionWeights& args);
+
 // ---- experts
 
 // Chooses top_k experts a row from the router's logits, best first with the lower expert at equality (a NaN

@@ -167,6 +167,18 @@ struct AttentionArgs {
   std::int64_t bias_reach = 0;
 };
 
+// What one head of attend() weighs its keys with, where it is not causal: out[row] = softmax(scale * q[row]
+// k^T) over the keys [0, out.cols).
+struct AttentionWeightsArgs {
+  ConstRows q;  // [rows, heads * head_dim]
+  Rows out;     // [rows, keys]
+  const KvPool* kv = nullptr;
+  std::span<const std::int32_t> pages;  // as a segment's
+  std::int64_t heads = 0;
+  std::int64_t head = 0;
+  float scale = 1;
+};
+
 // The windows that a one-dimensional convolution sees, one a row, so that its product with the weights is a
 // matmul: out[t, c * width + k] = x[t * stride + k - padding, c], zero outside of x.
 struct UnfoldArgs {
@@ -255,6 +267,7 @@ class Backend {
   virtual std::size_t kv_page_bytes(const KvSpec& spec) const = 0;
   virtual void kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::span<const Segment> segments) = 0;
   virtual void attend(const AttentionArgs& args) = 0;
+  virtual void attention_weights(const AttentionWeightsArgs& args) = 0;
   virtual void experts(const ExpertsArgs& args) = 0;
 
   // ids[i] = index of the largest of logits row i, the lowest at equality; -1 where the row holds a NaN.

@@ -57,18 +57,16 @@ Measured measure(SplitRun& split, const std::vector<Sequence>& sequences, const 
   const auto start = Clock::now();
   auto all_begun = start;
   const auto report = split.run(sequences, options,
-                                {.on_token =
-                                     [&](std::size_t sequence, const SampledToken&) {
+                                {.on_chosen =
+                                     [&](std::size_t sequence, std::span<const ChosenToken>) {
                                        if (waiting == 0) ++measured.decoded;
                                        if (begun[sequence] == 0) {
                                          begun[sequence] = 1;
                                          if (--waiting == 0) all_begun = Clock::now();
                                        }
-                                       return false;
+                                       return Decision{};
                                      },
-                                 .on_done = [](std::size_t, std::vector<std::uint64_t>, std::int64_t) {},
-                                 .stop = {},
-                                 .progress = {}});
+                                 .on_done = [](std::size_t, std::vector<std::uint64_t>, std::int64_t) {}});
   const auto end = Clock::now();
   measured.prefill_seconds = std::chrono::duration<double>(all_begun - start).count();
   measured.decode_seconds = std::chrono::duration<double>(end - all_begun).count();

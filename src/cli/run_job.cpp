@@ -85,14 +85,12 @@ JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, co
                     if (events.on_request) events.on_request(index, request);
                   });
   const auto start = std::chrono::steady_clock::now();
-  const auto report = split.run(
-      answers.sequences(), options,
-      {.on_token = [&](std::size_t sequence,
-                       const SampledToken& token) { return answers.on_token(sequence, token); },
-       .on_done = [&](std::size_t sequence, std::vector<std::uint64_t> digests,
-                      std::int64_t positions) { answers.on_done(sequence, std::move(digests), positions); },
-       .stop = events.stop,
-       .progress = [&](const std::string& state) { ranks.log().progress(state); }});
+  auto driver_events = answers.events();
+  auto run_options = options;
+  run_options.watched = answers.watched();
+  driver_events.stop = events.stop;
+  driver_events.progress = [&](const std::string& state) { ranks.log().progress(state); };
+  const auto report = split.run(answers.sequences(), run_options, driver_events);
   outcome.run_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   outcome.stopped = report.stopped;
   outcome.busy = busy_share(report, outcome.run_seconds);

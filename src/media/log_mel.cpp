@@ -153,4 +153,15 @@ std::vector<float> mel_window(const MelFrames& mel, std::int64_t seek, std::int6
   return window;
 }
 
+std::vector<float> frames_first(const std::vector<float>& window, std::int64_t bins) {
+  const auto frames = static_cast<std::int64_t>(window.size()) / bins;
+  std::vector<float> turned(window.size());
+  for (std::int64_t bin = 0; bin < bins; ++bin) {
+    for (std::int64_t frame = 0; frame < frames; ++frame)
+      turned[static_cast<std::size_t>(frame * bins + bin)] =
+          window[static_cast<std::size_t>(bin * frames + frame)];
+  }
+  return turned;
+}
+
 }  // namespace diffuse::media

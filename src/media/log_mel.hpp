@@ -51,4 +51,7 @@ class LogMel {
 // zeros as both reference implementations do: [bins, 3000]. Throws internal where it lies outside.
 std::vector<float> mel_window(const MelFrames& mel, std::int64_t seek, std::int64_t frames);
 
+// [bins, frames] -> [frames, bins], as an encoder reads them.
+std::vector<float> frames_first(const std::vector<float>& window, std::int64_t bins);
+
 }  // namespace diffuse::media

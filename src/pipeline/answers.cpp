@@ -1,10 +1,10 @@
 #include "pipeline/answers.hpp"
 
-#include <chrono>
-#include <optional>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "core/overloaded.hpp"
 
 namespace diffuse {
 
@@ -29,6 +29,7 @@ std::string hash_of(const PreparedRequest& request, const std::vector<Sample>& s
     hash.update(std::as_bytes(std::span(&count, 1)));
     hash.update(std::as_bytes(std::span(ids)));
   };
+  if (request.speech) hash.update(std::as_bytes(std::span(*request.speech->samples)));
   if (request.input) add(request.input->ids);
   add(request.prompt);
   for (const auto& sample : samples) add(sample.tokens);
@@ -58,6 +59,13 @@ Answers::Answers(const std::vector<PreparedRequest>& prepared, const TextSide& t
       on_request_(index, result);
       continue;
     }
+    if (request.speech) {
+      auto& heard = recordings_.emplace_back();
+      heard.request = index;
+      heard.recording = std::make_unique<Recording>(request.speech, index, request.seed);
+      take_passes(recordings_.size() - 1);
+      continue;
+    }
     result.samples.resize(static_cast<std::size_t>(request.options.n));
     if (request.max_new_tokens == 0) {
       for (auto& sample : result.samples) sample.finish = Finish::length;
@@ -75,16 +83,104 @@ Answers::Answers(const std::vector<PreparedRequest>& prepared, const TextSide& t
         running->stops.emplace(request.options.stop);
       }
       running->out.logprobs.top = std::max(0, request.options.sampling.logprobs);
-      running_.push_back(std::move(running));
-      sequences_.push_back(make_sequence(request, index, sample));
+      parts_.emplace_back(std::move(running));
+      more_.push_back(make_sequence(request, index, sample));
     }
   }
+  sequences_ = std::exchange(more_, {});
+  for (auto& heard : recordings_) report(heard);  // of those that hold nothing to be said
 }
 
 Answers::~Answers() = default;
 
-bool Answers::on_token(std::size_t sequence, const SampledToken& token) {
-  auto& running = *running_[sequence];
+DriverEvents Answers::events() {
+  return {.on_chosen = [this](std::size_t sequence,
+                              std::span<const ChosenToken> chosen) { return on_chosen(sequence, chosen); },
+          .on_watched =
+              [this](std::size_t sequence, const Watched& watched) {
+                const auto pass = std::get<Pass>(parts_[sequence]);
+                recordings_[pass.recording].recording->on_watched(pass.piece, watched);
+                take_passes(pass.recording);
+              },
+          .on_done = [this](std::size_t sequence, std::vector<std::uint64_t> digests,
+                            std::int64_t positions) { on_done(sequence, std::move(digests), positions); },
+          .more = [this] { return std::exchange(more_, {}); }};
+}
+
+std::vector<WatchedHead> Answers::watched() const {
+  std::vector<WatchedHead> heads;
+  for (const auto& heard : recordings_) {
+    const auto& speech = *prepared_[heard.request].speech;
+    if (!heads.empty() || !speech.options.word_timestamps) continue;
+    for (const auto& head : speech.tokens->alignment_heads) heads.push_back({head.layer, head.head});
+  }
+  return heads;
+}
+
+// The passes that a recording asks for, as sequences.
+void Answers::take_passes(std::size_t index) {
+  auto& heard = recordings_[index];
+  for (auto& pass : heard.recording->take_passes()) {
+    if (heard.last.size() <= pass.piece) heard.last.resize(pass.piece + 1);
+    auto& last = heard.last[pass.piece];
+    if (pass.same_window) pass.sequence.follows = last;
+    last = parts_.size();
+    parts_.emplace_back(Pass{index, pass.piece});
+    more_.push_back(std::move(pass.sequence));
+    ++heard.under_way;
+  }
+}
+
+Decision Answers::hear(const Pass& pass, std::span<const ChosenToken> chosen) {
+  auto& heard = recordings_[pass.recording];
+  if (!heard.begin) heard.begin = std::chrono::steady_clock::now();
+  auto decision = heard.recording->on_chosen(pass.piece, chosen);
+  take_passes(pass.recording);
+  return decision;
+}
+
+void Answers::leave(const Pass& pass, std::span<const std::uint64_t> digests, std::int64_t positions) {
+  auto& heard = recordings_[pass.recording];
+  heard.recording->on_left(pass.piece, digests, positions);
+  --heard.under_way;
+  report(heard);
+}
+
+// A recording whose passes have all left is told of, if it is at its end.
+void Answers::report(Heard& heard) {
+  const auto& recording = *heard.recording;
+  if (heard.under_way > 0 || heard.reported || !(recording.done() || recording.broken())) return;
+  heard.reported = true;
+  auto& result = results_[heard.request];
+  if (recording.broken()) {
+    result.status = Status::bad;
+    result.message =
+        "the model's logits are not finite on this recording: its weights or this build overflow on it";
+  } else {
+    auto& sample = result.samples.emplace_back();
+    sample.transcript = recording.transcript();
+    sample.text = sample.transcript->text;
+    sample.tokens = recording.said();
+    sample.finish = Finish::end_of_text;
+    sample.trace = recording.trace(trace_layers_);
+  }
+  if (heard.begin)
+    result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - *heard.begin).count();
+  complete(heard.request);
+}
+
+Decision Answers::on_chosen(std::size_t sequence, std::span<const ChosenToken> chosen) {
+  return std::visit(
+      Overloaded{
+          [&](std::unique_ptr<Running>& running) {
+            return Decision{.ended = take_token(*running, chosen.front().token)};
+          },
+          [&](const Pass& pass) { return hear(Pass(pass), chosen); },
+      },
+      parts_[sequence]);
+}
+
+bool Answers::take_token(Running& running, const SampledToken& token) {
   const auto& request = prepared_[running.request];
   if (!running.first_token) running.first_token = std::chrono::steady_clock::now();
   if (token.id < 0) {
@@ -127,7 +223,8 @@ void Answers::end(Running& running, Finish finish) {
 }
 
 void Answers::on_done(std::size_t sequence, std::vector<std::uint64_t> digests, std::int64_t positions) {
-  auto& running = *running_[sequence];
+  if (const auto* pass = std::get_if<Pass>(&parts_[sequence])) return leave(*pass, digests, positions);
+  auto& running = *std::get<std::unique_ptr<Running>>(parts_[sequence]);
   if (!running.ended) return;  // the run is stopping; it starts again when the job goes on
   auto& result = results_[running.request];
   if (!digests.empty()) running.out.trace = {trace_layers_, positions, std::move(digests)};

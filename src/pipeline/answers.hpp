@@ -2,13 +2,19 @@
 // What rank 0 makes of the tokens that come back: text, ends, stop strings, and finished requests in the form
 // of a result.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
+#include <span>
+#include <variant>
 #include <vector>
 
 #include "job/result.hpp"
 #include "pipeline/prepare.hpp"
+#include "pipeline/recording.hpp"
 
 namespace diffuse {
 
@@ -24,17 +30,40 @@ class Answers {
           std::map<std::uint64_t, RequestResult> kept, OnRequest on_request);
   ~Answers();
 
-  // What is to be run: one a sample. Index in this list is the `sequence` of the calls below.
+  // What is to be run: one a sample. Index in this list is the `sequence` of the events.
   const std::vector<Sequence>& sequences() const { return sequences_; }
 
-  bool on_token(std::size_t sequence, const SampledToken& token);
-  void on_done(std::size_t sequence, std::vector<std::uint64_t> digests, std::int64_t positions);
+  // What the driver tells and asks; `stop` and `progress` are left to the caller.
+  DriverEvents events();
+  // The heads that the run is to watch, where a request asks when its words were said.
+  std::vector<WatchedHead> watched() const;
 
   // All requests in job order; those that did not end are Status::unfinished and hold no samples.
   std::vector<RequestResult> take();
 
  private:
   struct Running;
+  // A sequence that is a pass over a recording's window.
+  struct Pass {
+    std::size_t recording = 0;
+    std::size_t piece = 0;
+  };
+  using Part = std::variant<std::unique_ptr<Running>, Pass>;
+  struct Heard {
+    std::size_t request = 0;
+    std::unique_ptr<Recording> recording;
+    std::vector<std::optional<std::size_t>> last;  // of each piece: the number of its latest sequence
+    std::size_t under_way = 0;                     // passes
+    std::optional<std::chrono::steady_clock::time_point> begin;
+    bool reported = false;
+  };
+  Decision hear(const Pass& pass, std::span<const ChosenToken> chosen);
+  void take_passes(std::size_t recording);
+  void leave(const Pass& pass, std::span<const std::uint64_t> digests, std::int64_t positions);
+  void report(Heard& heard);
+  Decision on_chosen(std::size_t sequence, std::span<const ChosenToken> chosen);
+  void on_done(std::size_t sequence, std::vector<std::uint64_t> digests, std::int64_t positions);
+  bool take_token(Running& running, const SampledToken& token);  // true: it has ended
   void end(Running& running, Finish finish);
   void complete(std::size_t request);
 
@@ -42,7 +71,9 @@ class Answers {
   std::int64_t trace_layers_;
   OnRequest on_request_;
   std::vector<Sequence> sequences_;
-  std::vector<std::unique_ptr<Running>> running_;  // [sequence]
+  std::vector<Part> parts_;  // [sequence]
+  std::vector<Heard> recordings_;
+  std::vector<Sequence> more_;  // that came up
   std::vector<RequestResult> results_;             // [request]
   std::vector<std::int64_t> open_samples_;         // [request]
 };

@@ -18,20 +18,19 @@ using Clock = std::chrono::steady_clock;
 class Driver {
  public:
   Driver(Stage& stage, Transport& transport, const ScheduleConfig& schedule,
-         const std::vector<Sequence>& sequences, const std::vector<std::int64_t>& layers,
-         const EncoderPlace& encoder, bool trace, const DriverEvents& events)
+         const std::vector<Sequence>& sequences, const DriverPlan& plan, const DriverEvents& events)
       : stage_(stage),
         transport_(transport),
-        sequences_(sequences),
-        layers_(layers),
-        encoder_(encoder),
-        trace_(trace),
+        plan_(plan),
+        layers_(plan.layers),
+        encoder_(plan.encoder),
         events_(events),
         stages_(schedule.stages),
+        sequences_(sequences.begin(), sequences.end()),
         policy_(schedule, needs_of(sequences)),
         states_(sequences.size()) {
     last_layer_ =
-        std::accumulate(layers.begin(), layers.end(), std::int64_t{0}) - 2;  // the front counts as one
+        std::accumulate(layers_.begin(), layers_.end(), std::int64_t{0}) - 2;  // the front counts as one
     slots_.resize(static_cast<std::size_t>(std::max(policy_.slots(), 1)));
     owner_.resize(slots_.size());
   }
@@ -49,9 +48,15 @@ class Driver {
       }
       while (!flights_.empty() && flights_.front().ready()) land();
       if (encoding_ && encoding_->received->done()) take_memories();
+      if (!stopping) take_more();
       const auto actions = policy_.next();
       for (const auto& action : actions) std::visit([this](const auto& a) { carry_out(a); }, action);
       collect(false);
+      if (!stopping && policy_.finished()) {
+        // What is on its way from the stages may make more to do.
+        collect(true);
+        take_more();
+      }
       if (!actions.empty() || policy_.finished()) continue;
       if (!flights_.empty()) {
         land();
@@ -70,8 +75,16 @@ class Driver {
 
  private:
   struct State {
-    std::int64_t issued = 0;  // positions sent into the pipeline
-    std::vector<std::int32_t> generated;
+    std::int64_t issued = 0;              // positions sent into the pipeline
+    std::vector<std::int32_t> generated;  // of one lane
+    std::vector<Decision::Lane> lanes;    // of several: what they go on with
+    std::vector<std::int32_t> slots;      // one a lane
+    std::size_t lanes_left = 0;           // that are not collected yet
+    std::vector<std::vector<std::uint64_t>> digests;  // of the collected ones
+  };
+  struct Owner {
+    std::size_t sequence = 0;
+    std::int32_t lane = 0;
   };
   struct Flight {
     Descriptor step;
@@ -90,25 +103,40 @@ class Driver {
     std::vector<float> rows;
     std::unique_ptr<Ticket> received;
   };
-  // Digests on their way from the stages.
+  // Of a lane: digests, and what was watched, on their way from the stages.
   struct Leaving {
     std::size_t sequence = 0;
     std::int64_t positions = 0;
     std::vector<std::vector<std::uint64_t>> parts;
+    std::vector<std::vector<float>> watched;
     std::vector<std::unique_ptr<Ticket>> tickets;
   };
 
   static std::vector<SequenceNeed> needs_of(const std::vector<Sequence>& sequences) {
     std::vector<SequenceNeed> needs;
-    for (const auto& sequence : sequences)
-      needs.push_back(
-          {static_cast<std::int64_t>(sequence.prompt.size()), sequence.max_new_tokens, sequence.memory_rows});
+    for (const auto& sequence : sequences) needs.push_back(need_of(sequence));
     return needs;
   }
 
+  // Sequences that have come up; those that follow another are admitted where that one was.
+  void take_more() {
+    if (!events_.more) return;
+    for (auto& sequence : events_.more()) {
+      const auto need = need_of(sequence);
+      if (sequence.follows) {
+        policy_.follow(*sequence.follows, need);
+      } else {
+        policy_.add(need);
+      }
+      sequences_.push_back(std::move(sequence));
+      states_.emplace_back();
+    }
+  }
+
+  // The front counts as one.
   std::int64_t first_layer_of(int stage) const {
     const auto before = std::accumulate(layers_.begin(), layers_.begin() + stage, std::int64_t{0});
-    return stage == 0 ? 0 : before - 1;  // the front counts as one
+    return stage == 0 ? 0 : before - 1;
   }
 
   void tell(const Descriptor& descriptor) {
@@ -138,14 +166,15 @@ class Driver {
   void carry_out(const Encode& encode) {
     Descriptor command;
     command.command = Command::encode;
+    std::vector<std::shared_ptr<const EncoderInput>> held;
     std::vector<const EncoderInput*> inputs;
     for (const auto index : encode.sequences) {
       const auto& sequence = sequences_[index];
-      const auto& input = *sequence.input;
+      const auto& input = held.emplace_back(sequence.input());
       auto& entry = command.entry[command.entries++];
       entry.rows = static_cast<std::int32_t>(sequence.memory_rows);
-      entry.first_position = static_cast<std::int64_t>(input.ids.size() + input.frames.size());
-      inputs.push_back(&input);
+      entry.first_position = static_cast<std::int64_t>(input->ids.size() + input->frames.size());
+      inputs.push_back(input.get());
     }
     tell(command);
     report_.encoded_rows += static_cast<std::uint64_t>(command.rows());
@@ -207,16 +236,21 @@ class Driver {
 
   void carry_out(const Admit& admit) {
     const auto& sequence = sequences_[admit.sequence];
+    auto& state = states_[admit.sequence];
+    state.slots.push_back(admit.slot);
+    ++state.lanes_left;
     Descriptor command;
     command.command = Command::admit;
     command.slot = admit.slot;
     command.prompt_tokens = static_cast<std::int64_t>(sequence.prompt.size());
     command.reserved_tokens = command.prompt_tokens + sequence.max_new_tokens;
     command.memory_rows = sequence.memory_rows;
+    command.memory_from = admit.memory_from;
     command.sampling = sequence.sampling;
+    command.sampling.sample += admit.lane;
     const auto slot = static_cast<std::size_t>(admit.slot);
-    slots_[slot] = sequence.sampling;
-    owner_[slot] = admit.sequence;
+    slots_[slot] = command.sampling;
+    owner_[slot] = {admit.sequence, admit.lane};
     tell(command);
     auto history = sequence.prompt;
     history.insert(history.end(), sequence.rules.begin(), sequence.rules.end());
@@ -227,18 +261,30 @@ class Driver {
       told.tickets.push_back(transport_.send(stages_ - 1, Channel::control, told.more,
                                              {"the prompt of a request whose tokens depend on it"}));
     }
-    const auto memory = memories_.extract(admit.sequence);
+    const auto memory =
+        admit.memory_from < 0 ? memories_.extract(admit.sequence) : decltype(memories_)::node_type();
     stage_.admit(command, history, memory.empty() ? std::span<const float>() : memory.mapped());
   }
 
   void carry_out(const Run& run) {
-    const auto& step = run.step;
+    auto step = run.step;
     std::vector<std::int32_t> ids;
     for (int i = 0; i < step.entries; ++i) {
-      const auto& entry = step.entry[static_cast<std::size_t>(i)];
-      const auto sequence = owner_[static_cast<std::size_t>(entry.slot)];
-      const auto& prompt = sequences_[sequence].prompt;
-      auto& state = states_[sequence];
+      auto& entry = step.entry[static_cast<std::size_t>(i)];
+      const auto [index, lane] = owner_[static_cast<std::size_t>(entry.slot)];
+      const auto& sequence = sequences_[index];
+      const auto& prompt = sequence.prompt;
+      auto& state = states_[index];
+      if (sequence.lanes > 1 && entry.first_position >= static_cast<std::int64_t>(prompt.size())) {
+        const auto& next = state.lanes.at(static_cast<std::size_t>(lane));
+        entry.token = next.token;
+        if (next.from != lane) entry.from = state.slots.at(static_cast<std::size_t>(next.from));
+        ids.push_back(next.token);
+        state.issued = entry.first_position + entry.rows;
+        continue;
+      }
+      if (entry.sample != 0 && sequence.lanes > 1 && sequence.sampling.candidates == 0)
+        entry.sample = static_cast<std::uint8_t>(sequence.lanes);
       for (std::int32_t row = 0; row < entry.rows; ++row) {
         const auto position = static_cast<std::size_t>(entry.first_position + row);
         ids.push_back(position < prompt.size() ? prompt[position]
@@ -262,24 +308,68 @@ class Driver {
   }
 
   void carry_out(const Release& release) {
+    const auto& sequence = sequences_[release.sequence];
     Descriptor command;
     command.command = Command::release;
-    command.trace = trace_ ? 1 : 0;
+    command.trace = plan_.trace ? 1 : 0;
+    command.keep_memory = release.keep_memory ? 1 : 0;
+    command.watched = sequence.sampling.watched_ids > 0 ? 1 : 0;
     command.slot = release.slot;
     command.reserved_tokens = states_[release.sequence].issued;
     tell(command);
-    leaving_.push_back(
-        {.sequence = release.sequence, .positions = command.reserved_tokens, .parts = {}, .tickets = {}});
-    auto& leaving = leaving_.back();
-    leaving.parts.push_back(stage_.release(command));
-    if (!trace_) return;
+    auto& leaving = leaving_.emplace_back();
+    leaving.sequence = release.sequence;
+    leaving.positions = command.reserved_tokens;
+    auto left = stage_.release(command);
+    leaving.parts.push_back(std::move(left.digests));
+    leaving.watched.push_back(std::move(left.watched));
+    const auto of_request = " of request " + std::to_string(sequence.sampling.request);
     for (int peer = 1; peer < stages_; ++peer) {
+      if (sequence.sampling.watched_ids > 0) {
+        auto& part = leaving.watched.emplace_back(watched_floats(sequence, peer));
+        leaving.tickets.push_back(transport_.receive(peer, Channel::result,
+                                                     std::as_writable_bytes(std::span(part)),
+                                                     {"what was watched" + of_request}));
+      }
+      if (!plan_.trace) continue;
       auto& part = leaving.parts.emplace_back(
           static_cast<std::size_t>(layers_[static_cast<std::size_t>(peer)] * command.reserved_tokens));
       leaving.tickets.push_back(transport_.receive(
-          peer, Channel::result, std::as_writable_bytes(std::span(part)),
-          {"digests of request " + std::to_string(sequences_[release.sequence].sampling.request)}));
+          peer, Channel::result, std::as_writable_bytes(std::span(part)), {"digests" + of_request}));
     }
+  }
+
+  bool watches(int stage, const WatchedHead& head) const {
+    return head.layer >= first_layer_of(stage) && head.layer < first_layer_of(stage + 1);
+  }
+
+  std::size_t watched_floats(const Sequence& sequence, int stage) const {
+    const auto heads = std::count_if(plan_.watched.begin(), plan_.watched.end(),
+                                     [&](const auto& head) { return watches(stage, head); });
+    const auto rows = sequence.prompt.size();
+    return static_cast<std::size_t>(heads) * rows * static_cast<std::size_t>(sequence.memory_rows) +
+           (stage == stages_ - 1 ? rows : 0);
+  }
+
+  // The stages' parts, head by head in the order that was asked for.
+  Watched joined(const Leaving& leaving) const {
+    const auto& sequence = sequences_[leaving.sequence];
+    const auto rows = static_cast<std::ptrdiff_t>(sequence.prompt.size());
+    const auto each = rows * static_cast<std::ptrdiff_t>(sequence.memory_rows);
+    Watched watched;
+    std::vector<std::ptrdiff_t> taken(static_cast<std::size_t>(stages_));
+    for (const auto& head : plan_.watched) {
+      for (int stage = 0; stage < stages_; ++stage) {
+        if (!watches(stage, head)) continue;
+        auto& at = taken[static_cast<std::size_t>(stage)];
+        const auto from = leaving.watched[static_cast<std::size_t>(stage)].begin() + at;
+        watched.weights.insert(watched.weights.end(), from, from + each);
+        at += each;
+      }
+    }
+    const auto& last = leaving.watched.back();
+    watched.likely.assign(last.end() - rows, last.end());
+    return watched;
   }
 
   // Takes in the oldest step's answer.
@@ -293,11 +383,25 @@ class Driver {
     for (int i = 0; i < flight.step.entries; ++i) {
       const auto& entry = flight.step.entry[static_cast<std::size_t>(i)];
       if (entry.sample == 0) continue;
-      const auto sequence = owner_[static_cast<std::size_t>(entry.slot)];
-      const auto& token = tokens[next++];
-      states_[sequence].generated.push_back(token.id);
-      finished.push_back(events_.on_token(sequence, token) ? 1 : 0);
-      ++report_.sampled;
+      const auto index = owner_[static_cast<std::size_t>(entry.slot)].sequence;
+      // The entries of its other lanes stand behind the first.
+      std::size_t entries = 1;
+      std::size_t count = entry.sample;
+      while (i + 1 < flight.step.entries) {
+        const auto& other = flight.step.entry[static_cast<std::size_t>(i + 1)];
+        if (other.sample == 0 || owner_[static_cast<std::size_t>(other.slot)].sequence != index) break;
+        count += other.sample;
+        ++entries;
+        ++i;
+      }
+      const auto chosen = std::span(tokens).subspan(next, count);
+      next += count;
+      auto& state = states_[index];
+      if (sequences_[index].lanes == 1) state.generated.push_back(chosen.front().token.id);
+      auto decision = events_.on_chosen(index, chosen);
+      finished.insert(finished.end(), entries, decision.ended ? 1 : 0);
+      state.lanes = std::move(decision.lanes);
+      report_.sampled += entries;
     }
     policy_.on({flight.step.number, finished,
                 std::chrono::duration<double>(Clock::now().time_since_epoch()).count()});
@@ -316,12 +420,31 @@ class Driver {
         if (all) ticket->wait();
         if (!ticket->done()) return;
       }
-      std::vector<std::uint64_t> digests;
+      auto& state = states_[leaving.sequence];
+      auto& digests = state.digests.emplace_back();
       for (const auto& part : leaving.parts) digests.insert(digests.end(), part.begin(), part.end());
-      ++done_;
-      events_.on_done(leaving.sequence, std::move(digests), leaving.positions);
+      if (sequences_[leaving.sequence].sampling.watched_ids > 0 && events_.on_watched)
+        events_.on_watched(leaving.sequence, joined(leaving));
+      if (--state.lanes_left == 0) {
+        ++done_;
+        const auto lanes = static_cast<std::int64_t>(state.digests.size());
+        events_.on_done(leaving.sequence, side_by_side(std::exchange(state.digests, {}), leaving.positions),
+                        lanes * leaving.positions);
+      }
       leaving_.pop_front();
     }
+  }
+
+  // [layers][positions] of each lane -> [layers][lanes * positions].
+  static std::vector<std::uint64_t> side_by_side(std::vector<std::vector<std::uint64_t>> lanes,
+                                                 std::int64_t positions) {
+    if (lanes.size() == 1) return std::move(lanes.front());
+    std::vector<std::uint64_t> joined;
+    const auto each = static_cast<std::ptrdiff_t>(positions);
+    for (std::ptrdiff_t at = 0; at < static_cast<std::ptrdiff_t>(lanes.front().size()); at += each) {
+      for (const auto& lane : lanes) joined.insert(joined.end(), lane.begin() + at, lane.begin() + at + each);
+    }
+    return joined;
   }
 
   void finish() {
@@ -348,17 +471,17 @@ class Driver {
 
   Stage& stage_;
   Transport& transport_;
-  const std::vector<Sequence>& sequences_;
+  const DriverPlan& plan_;
   const std::vector<std::int64_t>& layers_;
   const EncoderPlace& encoder_;
-  bool trace_;
   const DriverEvents& events_;
   int stages_;
+  std::deque<Sequence> sequences_;
   std::int64_t last_layer_ = 0;
   AutoregressivePolicy policy_;
-  std::vector<State> states_;
+  std::deque<State> states_;
   std::vector<SampleSpec> slots_;
-  std::vector<std::size_t> owner_;  // sequence of each slot
+  std::vector<Owner> owner_;  // of each slot
   std::deque<Flight> flights_;
   std::optional<Encoding> encoding_;
   std::map<std::size_t, std::vector<float>> memories_;  // of sequences that are not admitted yet
@@ -370,10 +493,19 @@ class Driver {
 
 }  // namespace
 
+SequenceNeed need_of(const Sequence& sequence) {
+  return {.prompt_tokens = static_cast<std::int64_t>(sequence.prompt.size()),
+          .max_new_tokens = sequence.max_new_tokens,
+          .memory_rows = sequence.memory_rows,
+          .lanes = sequence.lanes,
+          .most_lanes = sequence.most_lanes,
+          .most_tokens = sequence.most_tokens};
+}
+
 DriverReport drive(Stage& stage, Transport& transport, const ScheduleConfig& schedule,
-                   const std::vector<Sequence>& sequences, const std::vector<std::int64_t>& layers,
-                   const EncoderPlace& encoder, bool trace, const DriverEvents& events) {
-  return Driver(stage, transport, schedule, sequences, layers, encoder, trace, events).run();
+                   const std::vector<Sequence>& sequences, const DriverPlan& plan,
+                   const DriverEvents& events) {
+  return Driver(stage, transport, schedule, sequences, plan, events).run();
 }
 
 }  // namespace diffuse

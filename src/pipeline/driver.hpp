@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,28 +17,60 @@
 
 namespace diffuse {
 
-// One sample of one request, as the pipeline runs it.
+// One sample of one request, as the pipeline runs it; or one pass over a window of one.
 struct Sequence {
   std::vector<std::int32_t> prompt;  // at least one id, all inside the vocabulary
   std::int64_t max_new_tokens = 0;   // at least 1
   SampleSpec sampling;
-  std::vector<std::int32_t> rules;  // packed TokenRules, sampling.rules of them
+  std::vector<std::int32_t> rules;  // packed ChoiceRules, sampling.rules of them
   // What the encoder is given, where the stack reads one: then `prompt` is what the answer starts with.
-  std::shared_ptr<const EncoderInput> input;
+  // Called when it is encoded.
+  std::function<std::shared_ptr<const EncoderInput>()> input;
   std::int64_t memory_rows = 0;
+  // Lanes that are decoded side by side. Where the sampling asks for candidates they are beams, which the
+  // prompt's last row has one answer for; else it has a token for each.
+  std::int32_t lanes = 1;
+  std::int32_t most_lanes = 0;   // reserved for it and for those that follow it, where that is more
+  std::int64_t most_tokens = 0;  // of a lane
+  // Of a sequence that is added: the one that has just ended and whose memory it reads too.
+  std::optional<std::size_t> follows = {};
+};
+
+SequenceNeed need_of(const Sequence& sequence);
+
+// How a sequence goes on: not at all, or with a token in each lane, behind what lane `from` holds. One lane
+// goes on with the token that was chosen for it: `lanes` stays empty.
+struct Decision {
+  struct Lane {
+    std::int32_t token = -1;
+    std::int32_t from = 0;
+  };
+  bool ended = false;
+  std::vector<Lane> lanes = {};
+};
+
+// See SampleSpec::watched_ids.
+struct Watched {
+  std::vector<float> weights;  // [watched heads, prompt, memory rows]
+  std::vector<float> likely;   // [prompt]
 };
 
 struct DriverEvents {
-  // A token was chosen for a sequence; true ends it. An id of -1 means that the logits were not finite: it
-  // must end.
-  std::function<bool(std::size_t sequence, const SampledToken& token)> on_token;
+  // Tokens were chosen for a sequence: one for each lane, one answer for the prompt of beams. An id of -1
+  // means that the logits were not finite: it must end.
+  std::function<Decision(std::size_t sequence, std::span<const ChosenToken> chosen)> on_chosen;
+  // What was watched of a sequence that has ended; before on_done.
+  std::function<void(std::size_t sequence, Watched watched)> on_watched = {};
   // The sequence has left the pipeline: it had ended, or the run is stopping and drops it; with tracing, the
-  // digests of all layers: [depth + 1][positions].
+  // digests of all layers: [depth + 1][positions], the positions of one lane after those of another.
   std::function<void(std::size_t sequence, std::vector<std::uint64_t> digests, std::int64_t positions)>
       on_done;
+  // Asked after each of these: sequences to run too, numbered behind the ones before them. One that follows
+  // another must come as soon as that one has ended.
+  std::function<std::vector<Sequence>()> more = {};
   // Asked between steps; true stops the run at a safe point. What is unfinished then was never reported done.
-  std::function<bool()> stop;
-  std::function<void(const std::string& state)> progress;
+  std::function<bool()> stop = {};
+  std::function<void(const std::string& state)> progress = {};
 };
 
 struct DriverReport {
@@ -58,9 +92,17 @@ struct EncoderPlace {
   std::int64_t hidden = 0;          // of its rows
 };
 
-// `layers` states how many layers of digests each stage holds (its own, and one more on the first).
+// What the driver knows of the run beside its sequences.
+struct DriverPlan {
+  // How many layers of digests each stage holds: its own, and one more on the first.
+  std::vector<std::int64_t> layers;
+  EncoderPlace encoder;
+  std::vector<WatchedHead> watched;  // as the stages' executors have them
+  bool trace = false;
+};
+
 DriverReport drive(Stage& stage, Transport& transport, const ScheduleConfig& schedule,
-                   const std::vector<Sequence>& sequences, const std::vector<std::int64_t>& layers,
-                   const EncoderPlace& encoder, bool trace, const DriverEvents& events);
+                   const std::vector<Sequence>& sequences, const DriverPlan& plan,
+                   const DriverEvents& events);
 
 }  // namespace diffuse

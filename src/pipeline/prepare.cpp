@@ -5,6 +5,9 @@
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "core/overloaded.hpp"
+#include "core/thread_pool.hpp"
+#include "media/log_mel.hpp"
+#include "media/resample.hpp"
 
 namespace diffuse {
 namespace {
@@ -78,7 +81,6 @@ void check_memory(const PreparedRequest& request, const ModelLimits& limits) {
 // The prompt is the encoder's, and the answer starts as the checkpoint says.
 void read_source(PreparedRequest& out, const ModelLimits& limits, const GenerationConfig& generation) {
   const auto& encoder = *limits.encoder;
-  if (encoder.vocab == 0) throw_bad_data("this model reads sound, and jobs cannot hold any yet");
   auto input = std::make_shared<EncoderInput>();
   input->ids = std::move(out.prompt);
   out.prompt.clear();
@@ -113,6 +115,68 @@ TokenRules rules_of(const PreparedRequest& request, const GenerationConfig& gene
   return rules;
 }
 
+bool reads_sound(const ModelLimits& limits) {
+  return limits.encoder != nullptr && limits.encoder->vocab == 0;
+}
+
+// A window's features for an answer that begins with given tokens.
+void read_first_window(PreparedRequest& out, const Encoder& encoder, const std::vector<float>& samples) {
+  const auto& front = std::get<FramesFront>(encoder.front);
+  ThreadPool alone(1);
+  const auto mel = media::LogMel(front.features)(samples, alone);
+  const auto frames = std::min(static_cast<std::int64_t>(samples.size()) / media::kMelHop, media::kWindowFrames);
+  auto input = std::make_shared<EncoderInput>();
+  input->frames = media::frames_first(media::mel_window(mel, 0, frames), front.features);
+  out.memory_rows = memory_rows(encoder, *input);
+  out.input = std::move(input);
+}
+
+// What a job of sound has in common for all requests.
+class SpeechSide {
+ public:
+  SpeechSide(const Job& job, const TextSide& text, const ModelLimits& limits)
+      : text_(text), limits_(limits), defaults_(parse_speech_options(job.generate, "the job's generate")) {}
+
+  void prepare(PreparedRequest& out, const Request& request) {
+    if (!request.audio) throw_bad_data("this model reads sound, and the request holds none: give it `audio`");
+    if (out.options.n != 1) throw_bad_data("`n` is more than one, and a recording has one transcript");
+    auto speech = std::make_shared<SpeechRequest>();
+    auto& options = speech->options;
+    options = parse_speech_options(request.generate, "generate", defaults_);
+    if (!request.language.empty()) set_language(options, request.language, "the request");
+    if (!request.task.empty()) set_task(options, request.task, "the request");
+    if (!text_.tokenizer)
+      throw_bad_data("the model folder has no tokenizer.json, and a transcript needs one; give `tokens` beside `audio`");
+    speech->tokens = tokens();
+    speech->text = speech_text(*text_.tokenizer, *speech->tokens, options);
+    speech->samples = std::make_shared<const std::vector<float>>(
+        media::resample(request.audio->samples, request.audio->rate, media::kSpeechRate));
+    const auto& front = std::get<FramesFront>(limits_.encoder->front);
+    speech->bins = front.features;
+    speech->memory_rows = limits_.encoder->max_positions;
+    speech->context = limits_.max_positions;
+    // What the model cannot do is found here, not in the middle of the run.
+    Transcriber(speech->tokens, options, speech->text, 0, speech->context);
+    out.speech = std::move(speech);
+  }
+
+ private:
+  std::shared_ptr<const SpeechTokens> tokens() {
+    if (!tokens_) {
+      if (text_.generation_json.is_null())
+        throw_bad_data("the model folder has no generation_config.json to name the tokens of speech");
+      tokens_ = std::make_shared<SpeechTokens>(
+          parse_speech_tokens(text_.generation_json, limits_.vocab, "generation_config.json"));
+    }
+    return tokens_;
+  }
+
+  const TextSide& text_;
+  const ModelLimits& limits_;
+  SpeechOptions defaults_;
+  std::shared_ptr<const SpeechTokens> tokens_;
+};
+
 std::uint64_t derived_seed(const Job& job, std::size_t index) {
   const auto bytes = std::as_bytes(std::span(job.sha256));
   return digest64(bytes, index);
@@ -127,6 +191,8 @@ TextSide TextSide::open(const std::filesystem::path& folder) {
     text.chat = ChatTemplate::find(folder);
   }
   text.generation = read_generation_config(folder);
+  const auto own = folder / "generation_config.json";
+  if (std::filesystem::exists(own)) text.generation_json = read_json(own);
   return text;
 }
 
@@ -140,21 +206,42 @@ std::int64_t PreparedRequest::prompt_tokens() const {
 
 std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const ModelLimits& limits,
                                      const std::vector<std::uint64_t>& seeds) {
-  const auto defaults = parse_generate(job.generate, "the job's generate");
+  std::optional<SpeechSide> speech;
+  if (reads_sound(limits)) speech.emplace(job, text, limits);
+  const auto text_keys = [&](const Json& generate) { return speech ? without_speech_keys(generate) : generate; };
+  const auto defaults = parse_generate(text_keys(job.generate), "the job's generate");
   std::vector<PreparedRequest> prepared;
   for (std::size_t index = 0; index < job.requests.size(); ++index) {
     const auto& request = job.requests[index];
     auto& out = prepared.emplace_back();
     out.id = request.id;
     try {
-      out.options = parse_generate(request.generate, "generate", defaults);
+      out.options = parse_generate(text_keys(request.generate), "generate", defaults);
+      if (speech && !std::holds_alternative<Tokens>(request.input)) {
+        if (!std::holds_alternative<NoText>(request.input)) {
+          throw_bad_data(
+              "a text stands beside the sound; what a transcript is to begin with is `prefix` or "
+              "`initial_prompt` in `generate`");
+        }
+        out.seed = index < seeds.size() ? seeds[index] : out.options.seed.value_or(derived_seed(job, index));
+        speech->prepare(out, request);
+        continue;
+      }
+      if (request.audio && !speech) throw_bad_data("it holds sound, and this model reads none");
       check_autoregressive(out.options, "generate");
       if (!out.options.stop.empty() && !text.tokenizer) {
         throw_bad_data("`stop` looks for text, and the model folder has no tokenizer.json");
       }
       out.seed = index < seeds.size() ? seeds[index] : out.options.seed.value_or(derived_seed(job, index));
       out.prompt = ids_of(request, text);
-      if (limits.encoder != nullptr) read_source(out, limits, text.generation);
+      if (speech) {
+        if (!request.audio) throw_bad_data("this model reads sound, and the request holds none: give it `audio`");
+        read_first_window(
+            out, *limits.encoder,
+            media::resample(request.audio->samples, request.audio->rate, media::kSpeechRate));
+      } else if (limits.encoder != nullptr) {
+        read_source(out, limits, text.generation);
+      }
       check_prompt(out, limits);
       out.max_new_tokens = std::min(out.options.max_new_tokens,
                                     limits.max_positions - static_cast<std::int64_t>(out.prompt.size()));
@@ -172,9 +259,9 @@ Sequence make_sequence(const PreparedRequest& request, std::size_t index, std::i
   Sequence sequence;
   sequence.prompt = request.prompt;
   sequence.max_new_tokens = request.max_new_tokens;
-  sequence.input = request.input;
+  if (request.input) sequence.input = [input = request.input] { return input; };
   sequence.memory_rows = request.memory_rows;
-  if (!request.rules.empty()) sequence.rules = pack_rules(request.rules);
+  if (!request.rules.empty()) sequence.rules = pack_choice(request.rules);
   sequence.sampling.rules = static_cast<std::int32_t>(sequence.rules.size());
   const auto& params = request.options.sampling;
   sequence.sampling.temperature = params.temperature;

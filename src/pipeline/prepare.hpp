@@ -14,8 +14,11 @@
 #include "pipeline/driver.hpp"
 #include "text/chat_template.hpp"
 #include "text/generate_options.hpp"
+#include "text/speech_options.hpp"
+#include "text/speech_tokens.hpp"
+#include "text/speech_transcriber.hpp"
 #include "text/stop.hpp"
-#include "text/token_rules.hpp"
+#include "text/choice_rules.hpp"
 #include "text/tokenizer.hpp"
 
 namespace diffuse {
@@ -26,8 +29,20 @@ struct TextSide {
   std::optional<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;
   GenerationConfig generation;
+  Json generation_json;  // generation_config.json; null where there is none
 
   static TextSide open(const std::filesystem::path& folder);
+};
+
+// A recording that is to be written down.
+struct SpeechRequest {
+  SpeechOptions options;
+  SpeechText text;
+  std::shared_ptr<const SpeechTokens> tokens;
+  std::shared_ptr<const std::vector<float>> samples;  // at 16 kHz
+  std::int64_t bins = 0;                              // of a frame of features
+  std::int64_t memory_rows = 0;                       // of a window
+  std::int64_t context = 0;                           // positions of the decoder
 };
 
 struct PreparedRequest {
@@ -40,6 +55,7 @@ struct PreparedRequest {
   TokenRules rules;
   std::shared_ptr<const EncoderInput> input;  // what the encoder is given
   std::int64_t memory_rows = 0;
+  std::shared_ptr<const SpeechRequest> speech;  // then there is no prompt
 
   std::int64_t prompt_tokens() const;  // that a user gave
 };

@@ -12,11 +12,6 @@
 namespace diffuse {
 namespace {
 
-std::int64_t pages_of(const Sequence& sequence) {
-  const auto tokens = static_cast<std::int64_t>(sequence.prompt.size()) + sequence.max_new_tokens;
-  return (tokens + kPageTokens - 1) / kPageTokens + (sequence.memory_rows + kPageTokens - 1) / kPageTokens;
-}
-
 // Rows of memory that are encoded at once: enough to fill the products, and the longest input's at least.
 std::int64_t encode_rows(const std::vector<Sequence>& sequences) {
   constexpr std::int64_t kEnough = 1024;
@@ -32,7 +27,7 @@ std::int64_t encode_rows(const std::vector<Sequence>& sequences) {
 // What could be in use at once: memory that no schedule can fill is not taken.
 std::int64_t useful_pages(const std::vector<Sequence>& sequences, std::size_t places) {
   std::vector<std::int64_t> pages;
-  for (const auto& sequence : sequences) pages.push_back(pages_of(sequence));
+  for (const auto& sequence : sequences) pages.push_back(pages_needed(need_of(sequence), kPageTokens));
   std::sort(pages.rbegin(), pages.rend());
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < std::min(places, pages.size()); ++i) sum += pages[i];
@@ -47,6 +42,7 @@ struct SplitRun::Setup {
   std::int64_t max_rows = 0;
   std::int64_t kv_pages = 0;
   std::int64_t encode_rows = 0;
+  std::uint64_t watched = 0;  // heads, whose list follows
   std::uint8_t trace = 0;
   std::uint8_t padding[7] = {};
 };
@@ -135,6 +131,20 @@ SplitRun::Setup SplitRun::agree(const Setup& mine) {
   return theirs;
 }
 
+// From rank 0 to the stages.
+std::vector<WatchedHead> SplitRun::agree_on_watched(std::vector<WatchedHead> heads, std::uint64_t count) {
+  heads.resize(static_cast<std::size_t>(count));
+  if (count == 0) return heads;
+  const Purpose purpose{"the heads that are watched"};
+  if (transport_.rank() != 0) {
+    transport_.receive_now(0, Channel::control, std::as_writable_bytes(std::span(heads)), purpose);
+    return heads;
+  }
+  for (int peer = 1; peer < plan_.stages; ++peer)
+    transport_.send_now(peer, Channel::control, std::as_bytes(std::span(heads)), purpose);
+  return heads;
+}
+
 DriverReport SplitRun::run(const std::vector<Sequence>& sequences, const RunOptions& options,
                            const DriverEvents& events) {
   ScheduleConfig schedule;
@@ -144,6 +154,8 @@ DriverReport SplitRun::run(const std::vector<Sequence>& sequences, const RunOpti
   schedule.groups = options.groups;
   schedule.tune_groups = true;
   schedule.page_tokens = kPageTokens;
+  for (const auto& sequence : sequences)
+    schedule.most_lanes = std::max({schedule.most_lanes, sequence.lanes, sequence.most_lanes});
   const auto places =
       static_cast<std::size_t>(schedule.max_group) * static_cast<std::size_t>(plan_.stages + 2);
   schedule.kv_pages = std::min(options.kv_pages, useful_pages(sequences, places));
@@ -154,21 +166,28 @@ DriverReport SplitRun::run(const std::vector<Sequence>& sequences, const RunOpti
   const auto setup = agree({.max_rows = max_rows,
                             .kv_pages = schedule.kv_pages,
                             .encode_rows = schedule.encode_rows,
+                            .watched = options.watched.size(),
                             .trace = options.trace});
+  agree_on_watched(options.watched, setup.watched);
 
   const auto& slice = plan_.ranks.front();
   Executor executor(recipe_, slice, backend_, weights_,
-                    {.max_rows = setup.max_rows, .kv_pages = setup.kv_pages, .trace = options.trace});
+                    {.max_rows = setup.max_rows,
+                     .kv_pages = setup.kv_pages,
+                     .trace = options.trace,
+                     .watched = options.watched});
   Stage stage(executor, backend_, transport_, recipe_,
               {.stages = plan_.stages, .encoder = plan_.encoder, .flip = options.flip});
   std::optional<EncoderRunner> encoder;
   if (slice.encoder) encoder.emplace(recipe_, *weights_.encoder, backend_, setup.encode_rows);
-  const EncoderPlace place{.rank = plan_.encoder,
-                           .runner = encoder ? &*encoder : nullptr,
-                           .hidden = recipe_.encoder ? recipe_.encoder->hidden : 0};
-  std::vector<std::int64_t> layers;
-  for (const auto& each : plan_.ranks) layers.push_back(each.layers() + (each.front ? 1 : 0));
-  auto report = drive(stage, transport_, schedule, sequences, layers, place, options.trace, events);
+  DriverPlan driver;
+  for (const auto& each : plan_.ranks) driver.layers.push_back(each.layers() + (each.front ? 1 : 0));
+  driver.encoder = {.rank = plan_.encoder,
+                    .runner = encoder ? &*encoder : nullptr,
+                    .hidden = recipe_.encoder ? recipe_.encoder->hidden : 0};
+  driver.watched = options.watched;
+  driver.trace = options.trace;
+  auto report = drive(stage, transport_, schedule, sequences, driver, events);
   log_.end_progress();
   return report;
 }
@@ -181,7 +200,10 @@ void SplitRun::follow() {
     return;
   }
   Executor executor(recipe_, slice, backend_, weights_,
-                    {.max_rows = setup.max_rows, .kv_pages = setup.kv_pages, .trace = setup.trace != 0});
+                    {.max_rows = setup.max_rows,
+                     .kv_pages = setup.kv_pages,
+                     .trace = setup.trace != 0,
+                     .watched = agree_on_watched({}, setup.watched)});
   Stage stage(executor, backend_, transport_, recipe_,
               {.stages = plan_.stages, .encoder = plan_.encoder, .flip = {}});
   const auto report = stage.loop();

@@ -29,6 +29,7 @@ struct RunOptions {
   std::int32_t groups = 0;      // 0: the schedule chooses
   std::int64_t kv_pages = 0;    // the budget; see kv_budget
   bool trace = false;
+  std::vector<WatchedHead> watched = {};  // for sequences that are watched
   std::optional<FlipBit> flip;  // on the first hand-over, between rank 0 and rank 1
 };
 
@@ -54,6 +55,7 @@ class SplitRun {
   struct Setup;
   void exchange_loads(const LoadReport& mine);
   Setup agree(const Setup& mine);
+  std::vector<WatchedHead> agree_on_watched(std::vector<WatchedHead> heads, std::uint64_t count);
   void encode(std::int64_t rows);
 
   const Recipe& recipe_;

@@ -15,54 +15,7 @@ std::int64_t nanoseconds_since(Clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
 }
 
-template <typename Value>
-void append(std::vector<std::byte>& bytes, const Value& value) {
-  const auto* from = reinterpret_cast<const std::byte*>(&value);
-  bytes.insert(bytes.end(), from, from + sizeof value);
-}
-
-template <typename Value>
-Value take(std::span<const std::byte>& bytes) {
-  Value value;
-  std::memcpy(&value, bytes.data(), sizeof value);
-  bytes = bytes.subspan(sizeof value);
-  return value;
-}
-
-bool plain_greedy(const SampleSpec& spec) {
-  return spec.temperature == 0 && spec.logprobs < 0 && !spec.reads_history();
-}
-
 }  // namespace
-
-std::size_t answer_bytes(const Descriptor& step, std::span<const SampleSpec> slots) {
-  std::size_t bytes = sizeof(std::uint64_t);
-  for (int i = 0; i < step.entries; ++i) {
-    const auto& entry = step.entry[static_cast<std::size_t>(i)];
-    if (entry.sample == 0) continue;
-    const auto top = std::max(0, slots[static_cast<std::size_t>(entry.slot)].logprobs);
-    bytes += sizeof(WireToken) + static_cast<std::size_t>(top) * sizeof(TokenLogprob);
-  }
-  return bytes;
-}
-
-std::vector<SampledToken> read_answer(std::span<const std::byte> bytes, const Descriptor& step,
-                                      std::span<const SampleSpec> slots) {
-  if (bytes.size() != answer_bytes(step, slots))
-    throw_internal("an answer of the last stage has the wrong size");
-  if (take<std::uint64_t>(bytes) != step.number)
-    throw_internal("an answer of the last stage belongs to another step");
-  std::vector<SampledToken> tokens;
-  for (int i = 0; i < step.entries; ++i) {
-    const auto& entry = step.entry[static_cast<std::size_t>(i)];
-    if (entry.sample == 0) continue;
-    const auto wire = take<WireToken>(bytes);
-    auto& token = tokens.emplace_back(SampledToken{wire.id, wire.logprob, {}});
-    for (auto left = slots[static_cast<std::size_t>(entry.slot)].logprobs; left > 0; --left)
-      token.top.push_back(take<TokenLogprob>(bytes));
-  }
-  return tokens;
-}
 
 Stage::Stage(Executor& executor, Backend& backend, Transport& transport, const Recipe& recipe,
              const StageOptions& options)
@@ -78,6 +31,7 @@ Stage::Stage(Executor& executor, Backend& backend, Transport& transport, const R
     carry.buffer = executor_.make_carry();
     if (staged_) carry.host.resize(carry.buffer.bytes());
   }
+  if (last()) chooser_.emplace(executor, backend);
 }
 
 Stage::~Stage() = default;
@@ -94,13 +48,10 @@ std::string describe_requests(const Descriptor& step, std::span<const SampleSpec
 }
 
 std::string Stage::describe(const Descriptor& step) const {
-  std::vector<SampleSpec> slots;
-  slots.reserve(slots_.size());
-  for (const auto& slot : slots_) slots.push_back(slot.sampling);
-  return "layer " + std::to_string(executor_.slice().first_layer) + ", " + describe_requests(step, slots);
+  return "layer " + std::to_string(executor_.slice().first_layer) + ", " + describe_requests(step, slots_);
 }
 
-Stage::SlotState& Stage::slot_of(std::int32_t slot) {
+SampleSpec& Stage::spec_of(std::int32_t slot) {
   const auto index = static_cast<std::size_t>(slot);
   if (slots_.size() <= index) slots_.resize(index + 1);
   return slots_[index];
@@ -158,14 +109,14 @@ Stage::Pending Stage::next_command() {
     if (pending.command.command == Command::admit) {
       // At once, for messages about the steps behind it; whoever held the slot before has left it on all
       // stages.
-      slot_of(pending.command.slot).sampling = pending.command.sampling;
+      spec_of(pending.command.slot) = pending.command.sampling;
     }
     if (pending.command.command == Command::admit && last() && pending.command.sampling.reads_history()) {
       std::vector<std::int32_t> told(
           static_cast<std::size_t>(pending.command.prompt_tokens + pending.command.sampling.rules));
       transport_.receive_now(0, Channel::control, std::as_writable_bytes(std::span(told)),
                              {"the prompt of a request whose tokens depend on it"});
-      tell_slot(pending.command, told);
+      told_.push_back(std::move(told));
     }
     if (pending.command.command == Command::encode) expect_memories(pending.command);
     const bool more = pending.command.command != Command::finish;
@@ -195,8 +146,12 @@ void Stage::carry_out(Pending& pending) {
     case Command::encode:
       return;  // what comes of it is on its way
     case Command::admit:
-      executor_.admit(command.slot, command.reserved_tokens, command.memory_rows);
-      if (command.memory_rows > 0) take_memory(command);
+      admit_slot(command);
+      if (chooser_ && command.sampling.reads_history()) {
+        chooser_->tell(command, told_.front());
+        told_.pop_front();
+      }
+      if (command.memory_rows > 0 && command.memory_from < 0) take_memory(command);
       return;
     case Command::step: {
       auto& carry = carries_[pending.carry];
@@ -206,9 +161,13 @@ void Stage::carry_out(Pending& pending) {
       return;
     }
     case Command::release: {
-      const auto digests = executor_.release(command.slot, command.reserved_tokens);
+      const auto left = release(command);
+      if (command.watched != 0) {
+        const auto bytes = std::as_bytes(std::span(left.watched));
+        send_answer({bytes.begin(), bytes.end()}, "what was watched of slot " + std::to_string(command.slot));
+      }
       if (command.trace == 0) return;
-      const auto bytes = std::as_bytes(std::span(digests));
+      const auto bytes = std::as_bytes(std::span(left.digests));
       send_answer({bytes.begin(), bytes.end()}, "digests of slot " + std::to_string(command.slot));
       return;
     }
@@ -217,12 +176,10 @@ void Stage::carry_out(Pending& pending) {
   }
 }
 
-void Stage::tell_slot(const Descriptor& command, std::span<const std::int32_t> told) {
-  auto& slot = slot_of(command.slot);
-  const auto prompt = static_cast<std::size_t>(command.prompt_tokens);
-  slot.prompt = command.prompt_tokens;
-  slot.history.assign(told.begin(), told.begin() + static_cast<std::ptrdiff_t>(prompt));
-  slot.rules = command.sampling.rules > 0 ? unpack_rules(told.subspan(prompt)) : TokenRules();
+void Stage::admit_slot(const Descriptor& command) {
+  executor_.admit(command.slot, command.reserved_tokens, command.memory_rows, command.memory_from,
+                  command.sampling.watched_ids > 0);
+  if (chooser_) chooser_->admit(command);
 }
 
 void Stage::expect_memories(const Descriptor& command) {
@@ -249,18 +206,25 @@ void Stage::take_memory(const Descriptor& command) {
 
 void Stage::admit(const Descriptor& command, std::span<const std::int32_t> told,
                   std::span<const float> memory) {
-  executor_.admit(command.slot, command.reserved_tokens, command.memory_rows);
-  if (command.memory_rows > 0) executor_.remember(command.slot, memory);
-  slot_of(command.slot).sampling = command.sampling;
-  if (last() && command.sampling.reads_history()) tell_slot(command, told);
+  admit_slot(command);
+  if (command.memory_rows > 0 && command.memory_from < 0) executor_.remember(command.slot, memory);
+  spec_of(command.slot) = command.sampling;
+  if (chooser_ && command.sampling.reads_history()) chooser_->tell(command, told);
 }
 
 std::vector<std::byte> Stage::run(const Descriptor& step, std::span<const std::int32_t> ids) {
   return compute(step, ids, carries_[take_carry()]);
 }
 
-std::vector<std::uint64_t> Stage::release(const Descriptor& command) {
-  return executor_.release(command.slot, command.reserved_tokens);
+Stage::Left Stage::release(const Descriptor& command) {
+  Left left;
+  left.watched = executor_.take_watched(command.slot);
+  if (chooser_) {
+    const auto likely = chooser_->take_likely(command.slot);
+    left.watched.insert(left.watched.end(), likely.begin(), likely.end());
+  }
+  left.digests = executor_.release(command.slot, command.reserved_tokens, command.keep_memory != 0);
+  return left;
 }
 
 StageReport Stage::finish() {
@@ -286,7 +250,7 @@ std::vector<std::byte> Stage::compute(const Descriptor& step, std::span<const st
   executor_.run(step, ids, hidden);
   std::vector<std::byte> answer;
   if (last()) {
-    answer = sample(step, hidden);
+    answer = chooser_->sample(step, hidden);
   } else {
     if (options_.flip && options_.flip->step == step.number && options_.flip->row < rows)
       flip_bit(carry, options_.flip->row);
@@ -297,92 +261,6 @@ std::vector<std::byte> Stage::compute(const Descriptor& step, std::span<const st
   report_.busy_ns += nanoseconds_since(start);
   ++report_.steps;
   report_.rows += static_cast<std::uint64_t>(rows);
-  return answer;
-}
-
-SampledToken Stage::choose(std::span<float> logits, SlotState& slot, std::int64_t position) {
-  const auto& spec = slot.sampling;
-  SamplingParams params;
-  params.temperature = spec.temperature;
-  params.top_k = spec.top_k;
-  params.top_p = spec.top_p;
-  params.min_p = spec.min_p;
-  params.repetition_penalty = spec.repetition_penalty;
-  params.logprobs = spec.logprobs;
-  const SampleKey key{spec.seed, static_cast<std::uint64_t>(spec.request),
-                      static_cast<std::uint32_t>(spec.sample), static_cast<std::uint32_t>(position)};
-  bool any = false;
-  for (const auto logit : logits) {
-    const bool finite = logit - logit == 0;
-    if (!finite && !(logit < 0)) return {};  // NaN or plus infinity
-    any = any || finite;
-  }
-  if (!any) return {};
-  if (spec.rules == 0) {
-    auto token = sample_token(logits, params, slot.history, key, scratch_);
-    if (spec.reads_history()) slot.history.push_back(token.id);
-    return token;
-  }
-  // Log-probabilities are the model's own, whatever the rules leave of them.
-  SampledToken said;
-  std::vector<float> own;
-  if (spec.logprobs >= 0) own.assign(logits.begin(), logits.end());
-  apply_rules(slot.rules, slot.history, slot.prompt, logits);
-  if (std::all_of(logits.begin(), logits.end(), [](float logit) { return !(logit - logit == 0); })) return {};
-  params.logprobs = -1;
-  said.id = sample_token(logits, params, slot.history, key, scratch_).id;
-  if (spec.logprobs >= 0) said.logprob = token_logprob(own, said.id);
-  if (spec.logprobs > 0) said.top = top_logprobs(own, spec.logprobs, scratch_);
-  slot.history.push_back(said.id);
-  return said;
-}
-
-// The greedy choice, or -1 where it won by an infinity: such a row chooses nothing, as where it is sampled
-// from.
-std::int32_t Stage::finite_winner(ConstRows logits, std::size_t row, std::int32_t id) const {
-  if (id < 0) return id;
-  float value = 0;
-  const auto* from = logits.data + static_cast<std::int64_t>(row) * logits.stride + id;
-  backend_.download(std::as_writable_bytes(std::span(&value, 1)), reinterpret_cast<const std::byte*>(from));
-  return value - value == 0 ? id : -1;
-}
-
-std::vector<std::byte> Stage::sample(const Descriptor& step, ConstRows hidden) {
-  std::vector<std::int64_t> rows;
-  std::vector<const Entry*> entries;
-  std::int64_t row = 0;
-  bool all_greedy = true;
-  for (int i = 0; i < step.entries; ++i) {
-    const auto& entry = step.entry[static_cast<std::size_t>(i)];
-    row += entry.rows;
-    if (entry.sample == 0) continue;
-    rows.push_back(row - 1);
-    entries.push_back(&entry);
-    all_greedy = all_greedy && plain_greedy(slots_[static_cast<std::size_t>(entry.slot)].sampling);
-  }
-  std::vector<std::byte> answer;
-  append(answer, step.number);
-  if (rows.empty()) return answer;
-  const Rows logits = executor_.logits(hidden, rows);
-  if (all_greedy) {
-    std::vector<std::int32_t> ids(rows.size());
-    backend_.argmax(logits, ids);
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      append(answer, WireToken{finite_winner(logits, i, ids[i]), 0});
-    return answer;
-  }
-  std::vector<float> values(static_cast<std::size_t>(logits.rows * logits.cols));
-  backend_.download(std::as_writable_bytes(std::span(values)),
-                    reinterpret_cast<const std::byte*>(logits.data));
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    const auto width = static_cast<std::size_t>(logits.cols);
-    auto& slot = slots_[static_cast<std::size_t>(entries[i]->slot)];
-    const auto position = entries[i]->first_position + entries[i]->rows;
-    auto token = choose(std::span(values).subspan(i * width, width), slot, position);
-    append(answer, WireToken{token.id, token.logprob});
-    token.top.resize(static_cast<std::size_t>(std::max(0, slot.sampling.logprobs)));
-    for (const auto& alternative : token.top) append(answer, alternative);
-  }
   return answer;
 }
 

@@ -12,23 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/chooser.hpp"
 #include "schedule/step.hpp"
 #include "slice/executor.hpp"
-#include "text/sampling.hpp"
-#include "text/token_rules.hpp"
 #include "transport/transport.hpp"
 
 namespace diffuse {
-
-// What the last stage says of one entry that samples: as it travels, followed by `top` pairs of TokenLogprob.
-struct WireToken {
-  std::int32_t id = -1;  // -1: the logits hold a NaN or an infinity, no token can be chosen
-  float logprob = 0;
-};
-// Bytes of a step's answer: its number, then each sampling entry's WireToken and alternatives.
-std::size_t answer_bytes(const Descriptor& step, std::span<const SampleSpec> slots);
-std::vector<SampledToken> read_answer(std::span<const std::byte> bytes, const Descriptor& step,
-                                      std::span<const SampleSpec> slots);
 
 // "step 17, request 3, 4": whose rows a step holds, for messages.
 std::string describe_requests(const Descriptor& step, std::span<const SampleSpec> slots);
@@ -72,7 +61,12 @@ class Stage {
   void admit(const Descriptor& command, std::span<const std::int32_t> told,
              std::span<const float> memory = {});
   std::vector<std::byte> run(const Descriptor& step, std::span<const std::int32_t> ids);
-  std::vector<std::uint64_t> release(const Descriptor& command);
+  // What was watched of the slot, and its digests.
+  struct Left {
+    std::vector<float> watched;
+    std::vector<std::uint64_t> digests;
+  };
+  Left release(const Descriptor& command);
   StageReport finish();
 
  private:
@@ -86,12 +80,6 @@ class Stage {
     Descriptor command;
     std::size_t carry = 0;
   };
-  struct SlotState {
-    SampleSpec sampling;
-    std::int64_t prompt = 0;            // ids
-    std::vector<std::int32_t> history;  // prompt and generated ids, kept where a penalty or a rule reads them
-    TokenRules rules;
-  };
   // Of a batch that was encoded: one after the other, in order.
   struct Memories {
     std::vector<float> rows;
@@ -101,19 +89,16 @@ class Stage {
 
   bool first() const { return rank_ == 0; }
   bool last() const { return rank_ == options_.stages - 1; }
-  SlotState& slot_of(std::int32_t slot);
+  SampleSpec& spec_of(std::int32_t slot);
   std::size_t take_carry();
   std::span<std::byte> travelling(Carry& carry, std::int64_t rows);
   void flip_bit(Carry& carry, std::int64_t row);
   Pending next_command();
   void expect_memories(const Descriptor& command);
   void take_memory(const Descriptor& command);
-  void tell_slot(const Descriptor& command, std::span<const std::int32_t> told);
   void carry_out(Pending& pending);
   std::vector<std::byte> compute(const Descriptor& step, std::span<const std::int32_t> ids, Carry& carry);
-  std::int32_t finite_winner(ConstRows logits, std::size_t row, std::int32_t id) const;
-  std::vector<std::byte> sample(const Descriptor& step, ConstRows hidden);
-  SampledToken choose(std::span<float> logits, SlotState& slot, std::int64_t position);
+  void admit_slot(const Descriptor& command);
   void send_answer(std::vector<std::byte> bytes, const std::string& purpose);
   std::string describe(const Descriptor& step) const;
 
@@ -126,13 +111,14 @@ class Stage {
   bool staged_;  // carries go through memory of the host
   std::vector<Carry> carries_;
   std::size_t next_carry_ = 0;
-  std::vector<SlotState> slots_;
-  SamplingScratch scratch_;
+  std::vector<SampleSpec> slots_;  // for messages
+  std::optional<Chooser> chooser_;  // on the last stage
   std::string last_step_ = "before any request";  // for messages
   Descriptor incoming_;
   std::unique_ptr<Ticket> incoming_ticket_;
   std::deque<Pending> pending_;
   std::deque<Memories> memories_;
+  std::deque<std::vector<std::int32_t>> told_;  // of admissions that are not carried out yet
   struct Answer {
     std::vector<std::byte> bytes;
     std::unique_ptr<Ticket> sent;

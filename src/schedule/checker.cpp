@@ -28,6 +28,12 @@ void ScheduleChecker::on_action(const Action& action) {
   if (const auto* release = std::get_if<Release>(&action)) on_release(*release);
 }
 
+void ScheduleChecker::on_add(const SequenceNeed& need, std::int64_t before) {
+  needs_.push_back(need);
+  sequences_.emplace_back().before = before;
+  if (before >= 0) sequences_[static_cast<std::size_t>(before)].followed = true;
+}
+
 void ScheduleChecker::on_encode(const Encode& encode) {
   expect(encoding_.empty(), "a batch is encoded while another is");
   expect(
@@ -39,7 +45,7 @@ void ScheduleChecker::on_encode(const Encode& encode) {
     if (index >= sequences_.size()) return;
     auto& sequence = sequences_[index];
     expect(!sequence.encoding && !sequence.encoded, name(index) + " is encoded twice");
-    expect(sequence.slot < 0 && !sequence.released, name(index) + " is encoded after its admission");
+    expect(sequence.slots.empty() && !sequence.released, name(index) + " is encoded after its admission");
     expect(needs_[index].memory_rows > 0, name(index) + " reads no encoder and is encoded");
     sequence.encoding = true;
     rows += needs_[index].memory_rows;
@@ -64,8 +70,17 @@ void ScheduleChecker::on_admit(const Admit& admit) {
   expect(known_slot, name(admit.sequence) + " is admitted to an unknown slot");
   if (!known_slot) return;
   auto& sequence = sequences_[admit.sequence];
-  expect(sequence.slot < 0 && !sequence.released, name(admit.sequence) + " is admitted twice");
-  if (needs_[admit.sequence].memory_rows > 0) {
+  const auto& need = needs_[admit.sequence];
+  const bool due = static_cast<std::int32_t>(sequence.slots.size()) == admit.lane && admit.lane < need.lanes;
+  expect(due && !sequence.released, name(admit.sequence) + " is admitted twice, or its lanes out of turn");
+  const bool follows = sequence.before >= 0;
+  if (admit.lane > 0) {
+    expect(!sequence.slots.empty() && admit.memory_from == sequence.slots.front(),
+           name(admit.sequence) + " has a lane without the memory of the first");
+  } else if (follows) {
+    expect(kept_.erase(admit.slot) == 1 && admit.memory_from == admit.slot,
+           name(admit.sequence) + " follows and is admitted elsewhere");
+  } else if (need.memory_rows > 0) {
     // Stages take the oldest memory that they hold.
     const bool next = sequence.encoded && !memories_.empty() && memories_.front() == admit.sequence;
     expect(next, name(admit.sequence) + " is admitted before its memory is there, or out of turn");
@@ -74,8 +89,8 @@ void ScheduleChecker::on_admit(const Admit& admit) {
   auto& owner = owner_[static_cast<std::size_t>(admit.slot)];
   expect(owner < 0, name(admit.sequence) + " is admitted to a slot in use");
   owner = static_cast<std::int64_t>(admit.sequence);
-  sequence.slot = admit.slot;
-  pages_ += pages(admit.sequence);
+  sequence.slots.push_back(admit.slot);
+  if (admit.lane == 0 && !follows) pages_ += pages(admit.sequence);
   expect(pages_ <= config_.kv_pages, "the key-value budget is exceeded");
 }
 
@@ -110,8 +125,8 @@ void ScheduleChecker::on_entry(const Entry& entry, Step& step) {
   const auto index = static_cast<std::size_t>(owner_[static_cast<std::size_t>(entry.slot)]);
   auto& sequence = sequences_[index];
   const auto prompt = needs_[index].prompt_tokens;
-  expect(std::find(step.all.begin(), step.all.end(), index) == step.all.end(),
-         name(index) + " stands twice in a step");
+  const auto lane = static_cast<std::size_t>(std::count(step.all.begin(), step.all.end(), index));
+  if (lane > 0 || entry.slot != sequence.slots.front()) return on_lane(index, lane, entry, step);
   expect(!sequence.ended, name(index) + " runs after its end");
   expect(entry.rows >= 1, name(index) + " has an entry without rows");
   expect(entry.first_position == sequence.run, name(index) + " skips or repeats a position");
@@ -136,6 +151,18 @@ void ScheduleChecker::on_entry(const Entry& entry, Step& step) {
   ++sequence.open_steps;
 }
 
+// An entry of a lane that is not the first: behind that one's, and like it.
+void ScheduleChecker::on_lane(std::size_t index, std::size_t lane, const Entry& entry, Step& step) {
+  auto& sequence = sequences_[index];
+  expect(lane > 0 && lane < sequence.slots.size() && sequence.slots[lane] == entry.slot,
+         name(index) + " stands twice in a step, or its lanes out of turn");
+  expect(step.all.back() == index, name(index) + " has lanes apart from each other");
+  const bool alike = entry.rows == 1 && entry.first_position == sequence.run - 1 && entry.sample == 1;
+  expect(alike && sequence.run > needs_[index].prompt_tokens, name(index) + " has a lane unlike the first");
+  step.all.push_back(index);
+  step.sampling.push_back(index);
+}
+
 void ScheduleChecker::on_result(const StepDone& done) {
   expect(!steps_.empty() && steps_.front().number == done.number,
          "a result of a step that is not the oldest");
@@ -143,9 +170,13 @@ void ScheduleChecker::on_result(const StepDone& done) {
   const Step step = std::move(steps_.front());
   steps_.pop_front();
   expect(step.sampling.size() == done.finished.size(), "a result with another number of samples");
-  for (const auto index : step.all) --sequences_[index].open_steps;
+  std::set<std::size_t> seen;
+  for (const auto index : step.all)
+    if (seen.insert(index).second) --sequences_[index].open_steps;
+  seen.clear();
   for (std::size_t i = 0; i < std::min(step.sampling.size(), done.finished.size()); ++i) {
     auto& sequence = sequences_[step.sampling[i]];
+    if (!seen.insert(step.sampling[i]).second) continue;
     ++sequence.sampled;
     if (done.finished[i] != 0 || sequence.sampled == needs_[step.sampling[i]].max_new_tokens)
       sequence.ended = true;
@@ -153,15 +184,21 @@ void ScheduleChecker::on_result(const StepDone& done) {
 }
 
 void ScheduleChecker::on_release(const Release& release) {
-  const bool known = release.sequence < sequences_.size() && sequences_[release.sequence].slot >= 0 &&
-                     sequences_[release.sequence].slot == release.slot;
+  const auto lane = static_cast<std::size_t>(release.lane);
+  const bool known = release.sequence < sequences_.size() &&
+                     lane < sequences_[release.sequence].slots.size() &&
+                     sequences_[release.sequence].slots[lane] == release.slot &&
+                     owner_[static_cast<std::size_t>(release.slot)] ==
+                         static_cast<std::int64_t>(release.sequence);
   expect(known, "a release of a slot that the sequence does not hold");
   if (!known) return;
   auto& sequence = sequences_[release.sequence];
   expect(sequence.open_steps == 0, name(release.sequence) + " is released while a step of it is in flight");
   owner_[static_cast<std::size_t>(release.slot)] = -1;
-  pages_ -= pages(release.sequence);
-  sequence.slot = -1;
+  expect(release.keep_memory == (sequence.followed && lane == 0),
+         name(release.sequence) + (sequence.followed ? " leaves its follower nothing" : " leaves a memory behind"));
+  if (release.keep_memory) kept_.insert(release.slot);
+  if (lane == 0 && !sequence.followed) pages_ -= pages(release.sequence);
   sequence.released = true;
 }
 
@@ -183,12 +220,10 @@ void ScheduleChecker::at_end(std::span<const std::size_t> unfit) {
   }
 }
 
+// What its first forerunner reserved: for all that follow.
 std::int64_t ScheduleChecker::pages(std::size_t sequence) const {
-  const auto tokens = needs_[sequence].prompt_tokens + needs_[sequence].max_new_tokens;
-  const auto pages_for = [&](std::int64_t rows) {
-    return (rows + config_.page_tokens - 1) / config_.page_tokens;
-  };
-  return pages_for(tokens) + pages_for(needs_[sequence].memory_rows);
+  while (sequences_[sequence].before >= 0) sequence = static_cast<std::size_t>(sequences_[sequence].before);
+  return pages_needed(needs_[sequence], config_.page_tokens);
 }
 
 void ScheduleChecker::expect(bool holds, const std::string& problem) {

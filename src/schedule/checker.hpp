@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@ class ScheduleChecker {
                   std::int32_t max_in_flight);
 
   void on_action(const Action& action);
+  // A sequence was added; `before` is whom it follows, -1: nobody.
+  void on_add(const SequenceNeed& need, std::int64_t before = -1);
   void on_result(const StepDone& done);
   void on_encoded();
   // After the policy says that it is finished; `unfit` are the sequences it reported as such.
@@ -31,7 +34,9 @@ class ScheduleChecker {
     std::int64_t asked = 0;    // samples issued
     std::int64_t sampled = 0;  // samples that came back
     std::int64_t open_steps = 0;
-    std::int32_t slot = -1;
+    std::vector<std::int32_t> slots;  // a lane each
+    std::int64_t before = -1;         // whom it follows
+    bool followed = false;
     bool encoding = false;
     bool encoded = false;
     bool ended = false;
@@ -47,6 +52,7 @@ class ScheduleChecker {
   void on_admit(const Admit& admit);
   void on_run(const Descriptor& step);
   void on_entry(const Entry& entry, Step& step);
+  void on_lane(std::size_t index, std::size_t lane, const Entry& entry, Step& step);
   void on_release(const Release& release);
   std::int64_t pages(std::size_t sequence) const;
   void expect(bool holds, const std::string& problem);
@@ -59,6 +65,7 @@ class ScheduleChecker {
   std::deque<Step> steps_;
   std::vector<std::size_t> encoding_;
   std::deque<std::size_t> memories_;  // made and not taken, in order
+  std::set<std::int32_t> kept_;       // slots whose memory waits for a follower
   std::int64_t pages_ = 0;
   std::uint64_t last_number_ = 0;
   std::vector<std::string> problems_;

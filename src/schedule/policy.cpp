@@ -27,7 +27,18 @@ void require(bool holds, const char* what) {
   if (!holds) throw_internal(std::string("schedule: ") + what);
 }
 
+std::int32_t reserved_lanes(const SequenceNeed& need) {
+  return std::max(need.lanes, need.most_lanes);
+}
+
 }  // namespace
+
+std::int64_t pages_needed(const SequenceNeed& need, std::int64_t page_tokens) {
+  const auto lanes = std::max<std::int64_t>(need.lanes, need.most_lanes);
+  const auto tokens = std::max(need.prompt_tokens + need.max_new_tokens, need.most_tokens);
+  return lanes * (ceil_div(tokens, page_tokens) + (lanes > 1 ? 1 : 0)) +
+         ceil_div(need.memory_rows, page_tokens);
+}
 
 std::int32_t choose_groups(const ScheduleConfig& config, std::int64_t sequences) {
   if (sequences < 1) return 1;
@@ -65,41 +76,27 @@ AutoregressivePolicy::AutoregressivePolicy(ScheduleConfig config, std::span<cons
           "a batch to encode that can hold nothing, or does not fit a descriptor");
   require(config.page_tokens >= 1 && config.kv_pages >= 0, "a page without tokens, or a negative budget");
 
+  require(config.most_lanes >= 1 && config.most_lanes <= config.max_group,
+          "lanes that no group has room for");
+
   std::int64_t pages_of_all = 0;
-  sequences_.reserve(needs.size());
+  std::int64_t count = 0;  // lanes
   for (std::size_t i = 0; i < needs.size(); ++i) {
-    const auto& need = needs[i];
-    Sequence sequence;
-    sequence.prompt = need.prompt_tokens;
-    sequence.max_new = need.max_new_tokens;
-    sequence.memory = need.memory_rows;
-    bool fits = need.prompt_tokens >= 1 && need.max_new_tokens >= 0 && need.memory_rows >= 0 &&
-                need.memory_rows <= std::numeric_limits<std::int32_t>::max();
-    if (fits) {
-      // Written without a sum or product that a request could make overflow.
-      fits = need.prompt_tokens / config.page_tokens <= config.kv_pages &&
-             need.max_new_tokens / config.page_tokens <= config.kv_pages;
-    }
-    if (fits) {
-      const std::int64_t remainder =
-          need.prompt_tokens % config.page_tokens + need.max_new_tokens % config.page_tokens;
-      sequence.pages = need.prompt_tokens / config.page_tokens + need.max_new_tokens / config.page_tokens +
-                       ceil_div(remainder, config.page_tokens) +
-                       ceil_div(need.memory_rows, config.page_tokens);
-      fits = sequence.pages <= config.kv_pages;
-    }
-    if (fits) {
+    auto& sequence = sequences_.emplace_back();
+    sequence.need = needs[i];
+    if (fits(needs[i])) {
+      sequence.pages = pages_needed(needs[i], config.page_tokens);
       pages_of_all += sequence.pages;
+      count += reserved_lanes(needs[i]);
       waiting_.push_back(i);
     } else {
       unfit_.push_back(i);
     }
-    sequences_.push_back(sequence);
   }
-  std::stable_sort(waiting_.begin(), waiting_.end(),
-                   [&](std::size_t a, std::size_t b) { return sequences_[a].prompt < sequences_[b].prompt; });
+  std::stable_sort(waiting_.begin(), waiting_.end(), [&](std::size_t a, std::size_t b) {
+    return sequences_[a].need.prompt_tokens < sequences_[b].need.prompt_tokens;
+  });
 
-  const auto count = static_cast<std::int64_t>(waiting_.size());
   std::int64_t live = count;
   if (pages_of_all > config.kv_pages) {
     live = std::max<std::int64_t>(
@@ -112,7 +109,7 @@ AutoregressivePolicy::AutoregressivePolicy(ScheduleConfig config, std::span<cons
     tuner_.emplace(active_groups_);
     groups_.resize(std::max(groups_.size(), static_cast<std::size_t>(config.stages + 2)));
   }
-  const auto slots = std::min(count, std::int64_t{active_groups_} * config.max_group);
+  const auto slots = std::min(count, std::int64_t{active_groups_} * static_cast<std::int64_t>(capacity()));
   slots_ = static_cast<std::int32_t>(slots);
   free_slots_.resize(static_cast<std::size_t>(slots));
   std::iota(free_slots_.rbegin(), free_slots_.rend(), 0);
@@ -120,17 +117,80 @@ AutoregressivePolicy::AutoregressivePolicy(ScheduleConfig config, std::span<cons
                                             : std::max(config.stages + 2, static_cast<int>(groups_.size()));
 }
 
-std::vector<Action> AutoregressivePolicy::next() {
-  std::vector<Action> actions;
-  for (const auto sequence : to_release_) {
-    const auto slot = sequences_[sequence].slot;
-    actions.emplace_back(Release{slot, sequence});
+bool AutoregressivePolicy::fits(const SequenceNeed& need) const {
+  // First without a sum or product that a request could make overflow.
+  const auto most = config_.kv_pages * config_.page_tokens;
+  const auto lanes = std::max(need.lanes, need.most_lanes);
+  return need.prompt_tokens >= 1 && need.prompt_tokens <= most && need.max_new_tokens >= 0 &&
+         need.max_new_tokens <= most && need.memory_rows >= 0 && need.memory_rows <= most &&
+         need.most_tokens <= most && need.lanes >= 1 && lanes <= config_.most_lanes &&
+         pages_needed(need, config_.page_tokens) <= config_.kv_pages;
+}
+
+// Of a group. Lanes of a sequence stay together, so that the last place of a group may be of no use.
+std::size_t AutoregressivePolicy::capacity() const {
+  return static_cast<std::size_t>(std::max(config_.max_group - config_.most_lanes + 1, config_.most_lanes));
+}
+
+std::size_t AutoregressivePolicy::add(const SequenceNeed& need) {
+  require(fits(need), "an added sequence that does not fit");
+  const auto index = sequences_.size();
+  auto& sequence = sequences_.emplace_back();
+  sequence.need = need;
+  sequence.pages = pages_needed(need, config_.page_tokens);
+  // The first ones keep their turn: stages hold their memories in that order.
+  const auto turn = waiting_.begin() + static_cast<std::ptrdiff_t>(memories_ + encoding_);
+  waiting_.insert(std::upper_bound(turn, waiting_.end(), need.prompt_tokens,
+                                   [&](std::int64_t prompt, std::size_t other) {
+                                     return prompt < sequences_[other].need.prompt_tokens;
+                                   }),
+                  index);
+  return index;
+}
+
+std::size_t AutoregressivePolicy::follow(std::size_t ended, const SequenceNeed& need) {
+  require(std::find(to_release_.begin(), to_release_.end(), ended) != to_release_.end(),
+          "a follower of a sequence that has not just ended");
+  auto& before = sequences_[ended];
+  require(!before.follower && !stopping_, "two followers of one sequence, or one while the run stops");
+  auto whole = need;
+  whole.most_lanes = reserved_lanes(before.need);
+  whole.most_tokens = std::max(before.need.prompt_tokens + before.need.max_new_tokens, before.need.most_tokens);
+  require(fits(whole) && need.lanes <= whole.most_lanes && need.memory_rows == before.need.memory_rows &&
+              need.prompt_tokens + need.max_new_tokens <= whole.most_tokens,
+          "a follower that needs more than was reserved");
+  const auto index = sequences_.size();
+  before.follower = index;
+  auto& sequence = sequences_.emplace_back();
+  sequence.need = whole;
+  sequence.pages = sequences_[ended].pages;
+  return index;
+}
+
+void AutoregressivePolicy::release(std::vector<Action>& actions, std::size_t index) {
+  auto& sequence = sequences_[index];
+  const bool followed = sequence.follower.has_value();
+  for (std::size_t lane = 0; lane < sequence.slots.size(); ++lane) {
+    const auto slot = sequence.slots[lane];
+    actions.emplace_back(Release{slot, index, static_cast<std::int32_t>(lane), followed && lane == 0});
     free_slots_.insert(std::upper_bound(free_slots_.begin(), free_slots_.end(), slot, std::greater<>()),
                        slot);
-    pages_in_use_ -= sequences_[sequence].pages;
-    --admitted_;
   }
-  to_release_.clear();
+  if (!followed) {
+    pages_in_use_ -= sequence.pages;
+    lanes_in_use_ -= reserved_lanes(sequence.need);
+    --admitted_;
+    return;
+  }
+  const auto kept = sequence.slots.front();
+  std::erase(free_slots_, kept);
+  free_slots_.push_back(kept);  // taken next
+  take_slots(actions, *sequence.follower, kept);
+}
+
+std::vector<Action> AutoregressivePolicy::next() {
+  std::vector<Action> actions;
+  for (const auto index : std::exchange(to_release_, {})) release(actions, index);
 
   if (stopping_) return actions;
   const bool full = flights_.size() >= static_cast<std::size_t>(max_in_flight_);
@@ -170,7 +230,13 @@ void AutoregressivePolicy::on(const StepDone& done) {
     const auto index = flight.sampling[i];
     auto& sequence = sequences_[index];
     const bool first = sequence.sampled++ == 0;
-    if (done.finished[i] != 0 || sequence.sampled >= sequence.max_new) {
+    const auto ended = done.finished[i] != 0;
+    // The entries of its other lanes stand behind the first.
+    while (i + 1 < flight.sampling.size() && flight.sampling[i + 1] == index) {
+      ++i;
+      require((done.finished[i] != 0) == ended, "some lanes of a sequence end before the others");
+    }
+    if (ended || sequence.sampled >= sequence.need.max_new_tokens) {
       end(index);
     } else if (first) {
       join_smallest(index);
@@ -201,7 +267,7 @@ void AutoregressivePolicy::cancel_running() {
   if (!flights_.empty()) return;
   prefilling_.clear();
   for (std::size_t i = 0; i < sequences_.size(); ++i)
-    if (sequences_[i].slot >= 0 && !sequences_[i].ended) end(i);
+    if (!sequences_[i].slots.empty() && !sequences_[i].ended) end(i);
 }
 
 bool AutoregressivePolicy::finished() const {
@@ -210,16 +276,16 @@ bool AutoregressivePolicy::finished() const {
 
 std::int64_t AutoregressivePolicy::prefill_rows_at_hand() const {
   std::int64_t rows = 0;
-  for (const auto index : prefilling_) rows += sequences_[index].prompt - sequences_[index].issued;
-  auto places = free_slots_.size();
+  for (const auto index : prefilling_)
+    rows += sequences_[index].need.prompt_tokens - sequences_[index].issued;
+  auto lanes = slots_ - lanes_in_use_;
   auto pages = config_.kv_pages - pages_in_use_;
   for (std::size_t place = 0; place < waiting_.size(); ++place) {
-    const auto index = waiting_[place];
-    if (rows >= config_.max_rows_per_step || places == 0 || sequences_[index].pages > pages) break;
-    if (!has_memory(place)) break;
-    rows += sequences_[index].prompt;
-    pages -= sequences_[index].pages;
-    --places;
+    const auto& sequence = sequences_[waiting_[place]];
+    lanes -= reserved_lanes(sequence.need);
+    pages -= sequence.pages;
+    if (rows >= config_.max_rows_per_step || lanes < 0 || pages < 0 || !has_memory(place)) break;
+    rows += sequence.need.prompt_tokens;
   }
   return rows;
 }
@@ -238,13 +304,15 @@ void AutoregressivePolicy::add_decode(Descriptor& step, Flight& flight, std::int
   auto& chosen = groups_[static_cast<std::size_t>(group)];
   for (const auto index : chosen.members) {
     auto& sequence = sequences_[index];
-    step.entry[step.entries++] = Entry{sequence.slot, 1, sequence.issued, 1, {}};
+    for (const auto slot : sequence.slots) {
+      step.entry[step.entries++] = {.slot = slot, .rows = 1, .first_position = sequence.issued, .sample = 1};
+      flight.sampling.push_back(index);
+    }
     ++sequence.issued;
-    flight.sampling.push_back(index);
   }
   chosen.in_flight = true;
   flight.group = group;
-  flight.decoding = chosen.members.size();
+  flight.decoding = lanes_of(chosen);
   next_group_ = (group + 1) % static_cast<std::int32_t>(groups_.size());
 }
 
@@ -258,14 +326,13 @@ void AutoregressivePolicy::add_prefill(Descriptor& step, Flight& flight, std::in
     }
     const auto index = prefilling_.front();
     auto& sequence = sequences_[index];
-    const auto rows = std::min(room, sequence.prompt - sequence.issued);
-    const bool whole = sequence.issued + rows == sequence.prompt;
-    const bool sample = whole && sequence.max_new > 0;
-    step.entry[step.entries++] = Entry{sequence.slot,
-                                       static_cast<std::int32_t>(rows),
-                                       sequence.issued,
-                                       static_cast<std::uint8_t>(sample ? 1 : 0),
-                                       {}};
+    const auto rows = std::min(room, sequence.need.prompt_tokens - sequence.issued);
+    const bool whole = sequence.issued + rows == sequence.need.prompt_tokens;
+    const bool sample = whole && sequence.need.max_new_tokens > 0;
+    step.entry[step.entries++] = {.slot = sequence.slots.front(),
+                                  .rows = static_cast<std::int32_t>(rows),
+                                  .first_position = sequence.issued,
+                                  .sample = static_cast<std::uint8_t>(sample ? 1 : 0)};
     sequence.issued += rows;
     room -= rows;
     flight.prefill = true;
@@ -278,7 +345,7 @@ void AutoregressivePolicy::add_prefill(Descriptor& step, Flight& flight, std::in
 
 bool AutoregressivePolicy::most_places_are_empty() const {
   std::size_t decoding = 0;
-  for (const auto& group : groups_) decoding += group.members.size();
+  for (const auto& group : groups_) decoding += lanes_of(group);
   return 2 * decoding < std::min(static_cast<std::size_t>(slots_), admitted_ + waiting_.size());
 }
 
@@ -292,12 +359,13 @@ std::int64_t AutoregressivePolicy::riding_rows() const {
 
 // Of the sequences that wait, that at `place`.
 bool AutoregressivePolicy::has_memory(std::size_t place) const {
-  return place < memories_ || sequences_[waiting_[place]].memory == 0;
+  return place < memories_ || sequences_[waiting_[place]].need.memory_rows == 0;
 }
 
 bool AutoregressivePolicy::place_is_free() const {
-  return !waiting_.empty() && !free_slots_.empty() &&
-         sequences_[waiting_.front()].pages <= config_.kv_pages - pages_in_use_;
+  if (waiting_.empty()) return false;
+  const auto& next = sequences_[waiting_.front()];
+  return lanes_in_use_ + reserved_lanes(next.need) <= slots_ && next.pages <= config_.kv_pages - pages_in_use_;
 }
 
 bool AutoregressivePolicy::can_admit() const {
@@ -310,12 +378,12 @@ void AutoregressivePolicy::encode_next(std::vector<Action>& actions, bool idle) 
   const bool needed = place_is_free() && !has_memory(0);
   if (!needed && !idle) return;
   std::int64_t ahead = 0;
-  for (std::size_t place = 0; place < memories_; ++place) ahead += sequences_[waiting_[place]].memory;
+  for (std::size_t place = 0; place < memories_; ++place) ahead += sequences_[waiting_[place]].need.memory_rows;
   if (memories_ > 0 && ahead >= config_.encode_rows) return;
   Encode batch;
   std::int64_t rows = 0;
   for (auto place = memories_; place < waiting_.size(); ++place) {
-    const auto memory = sequences_[waiting_[place]].memory;
+    const auto memory = sequences_[waiting_[place]].need.memory_rows;
     if (memory == 0 || batch.sequences.size() == static_cast<std::size_t>(config_.encode_inputs)) break;
     if (!batch.sequences.empty() && rows + memory > config_.encode_rows) break;
     rows += memory;
@@ -330,32 +398,49 @@ void AutoregressivePolicy::admit_next(std::vector<Action>& actions) {
   const auto index = waiting_.front();
   waiting_.pop_front();
   if (memories_ > 0) --memories_;
-  auto& sequence = sequences_[index];
-  sequence.slot = free_slots_.back();
-  free_slots_.pop_back();
+  const auto& sequence = sequences_[index];
   pages_in_use_ += sequence.pages;
+  lanes_in_use_ += reserved_lanes(sequence.need);
   ++admitted_;
+  take_slots(actions, index, -1);
+}
+
+// A slot for each lane. The first lane takes over a kept memory, or the next one; the others share its.
+void AutoregressivePolicy::take_slots(std::vector<Action>& actions, std::size_t index,
+                                      std::int32_t first_memory) {
+  auto& sequence = sequences_[index];
+  for (std::int32_t lane = 0; lane < sequence.need.lanes; ++lane) {
+    const auto slot = free_slots_.back();
+    free_slots_.pop_back();
+    sequence.slots.push_back(slot);
+    actions.emplace_back(Admit{slot, index, lane, lane == 0 ? first_memory : sequence.slots.front()});
+  }
   prefilling_.push_back(index);
-  actions.emplace_back(Admit{sequence.slot, index});
+}
+
+std::size_t AutoregressivePolicy::lanes_of(const Group& group) const {
+  std::size_t lanes = 0;
+  for (const auto index : group.members) lanes += sequences_[index].slots.size();
+  return lanes;
 }
 
 std::int64_t AutoregressivePolicy::live_tokens(const Group& group) const {
   std::int64_t tokens = 0;
-  for (const auto index : group.members) tokens += sequences_[index].issued;
+  for (const auto index : group.members)
+    tokens += sequences_[index].issued * static_cast<std::int64_t>(sequences_[index].slots.size());
   return tokens;
 }
 
 void AutoregressivePolicy::join_smallest(std::size_t sequence) {
   // Tuned groups may be too few for those who join later.
-  const auto full = static_cast<std::size_t>(config_.max_group);
-  const auto is_full = [&](const Group& group) { return group.members.size() >= full; };
+  const auto is_full = [&](const Group& group) { return lanes_of(group) >= capacity(); };
   while (active_groups_ < static_cast<std::int32_t>(groups_.size()) &&
          std::all_of(groups_.begin(), groups_.begin() + active_groups_, is_full)) {
     ++active_groups_;
   }
   const auto end = groups_.begin() + active_groups_;
   const auto smallest = std::min_element(groups_.begin(), end, [&](const Group& a, const Group& b) {
-    return std::pair(a.members.size(), live_tokens(a)) < std::pair(b.members.size(), live_tokens(b));
+    return std::pair(lanes_of(a), live_tokens(a)) < std::pair(lanes_of(b), live_tokens(b));
   });
   smallest->members.push_back(sequence);
 }
@@ -363,15 +448,19 @@ void AutoregressivePolicy::join_smallest(std::size_t sequence) {
 // Only decode steps that carry nothing else tell what a number of groups is worth.
 void AutoregressivePolicy::tune(const Flight& flight, double seconds) {
   std::size_t live = 0;
-  for (const auto& group : groups_) live += group.members.size();
+  std::size_t members = 0;
+  for (const auto& group : groups_) {
+    live += lanes_of(group);
+    members += group.members.size();
+  }
   if (live == 0) return;
   if (flight.prefill || !prefilling_.empty()) return tuner_->disturbed();
   const auto many = static_cast<std::int64_t>(live);
   tuner_->on({.seconds = seconds,
               .tokens = static_cast<std::int64_t>(flight.decoding),
               .live = many,
-              .least = static_cast<std::int32_t>(ceil_div(many, config_.max_group)),
-              .most = static_cast<std::int32_t>(std::min(many, static_cast<std::int64_t>(groups_.size())))});
+              .least = static_cast<std::int32_t>(ceil_div(many, static_cast<std::int64_t>(capacity()))),
+              .most = static_cast<std::int32_t>(std::min(members, groups_.size()))});
   active_groups_ = tuner_->groups();
 }
 
@@ -389,12 +478,16 @@ void AutoregressivePolicy::level(std::int32_t group) {
     return;
   }
   const auto smallest_size = [&] {
-    std::size_t size = members.size();
+    std::size_t size = lanes_of(groups_[static_cast<std::size_t>(group)]);
     for (std::int32_t other = 0; other < active_groups_; ++other)
-      size = std::min(size, groups_[static_cast<std::size_t>(other)].members.size());
+      size = std::min(size, lanes_of(groups_[static_cast<std::size_t>(other)]));
     return size;
   };
-  while (members.size() > smallest_size() + 1) give_last();
+  const auto last_lanes = [&] { return sequences_[members.back()].slots.size(); };
+  while (!members.empty() &&
+         lanes_of(groups_[static_cast<std::size_t>(group)]) > smallest_size() + last_lanes()) {
+    give_last();
+  }
 }
 
 void AutoregressivePolicy::end(std::size_t sequence) {

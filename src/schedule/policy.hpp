@@ -22,6 +22,10 @@
 // the places decode, chunks of prompts are steps of their own and go first; later they ride along with a
 // group that is ready, as many rows as `cost` says that the group's step can bear.
 //
+// A sequence of several lanes decodes them in the same step, always: who drives decides over all of them
+// before the next one. Sequences may be added while others run, also as the follower of one that has just
+// ended: it is admitted at once, where that one was, and reads the same memory.
+//
 // Where sequences read an encoder, their inputs are encoded in the order in which they are admitted, in
 // batches: as soon as a place is free and no memory is at hand for it, and beyond that ahead of need while
 // nothing else can be done. One batch is under way at a time; Encoded reports its end.
@@ -43,7 +47,15 @@ struct SequenceNeed {
   std::int64_t prompt_tokens = 0;   // at least 1
   std::int64_t max_new_tokens = 0;  // 0: the prompt is run, nothing is sampled
   std::int64_t memory_rows = 0;     // of the encoder's output that it reads; 0: none
+  std::int32_t lanes = 1;
+  // What is reserved from its admission on for it and those that follow it, where they may need more than it
+  // does; of a follower not looked at.
+  std::int32_t most_lanes = 0;
+  std::int64_t most_tokens = 0;  // positions of a lane
 };
+// Pages of key-value memory that are reserved for it. More than its lanes fill: while lanes go on from one
+// another, each may hold one page more for a moment.
+std::int64_t pages_needed(const SequenceNeed& need, std::int64_t page_tokens);
 
 // What a step costs on one stage, in any one unit of time; only ratios matter.
 struct CostModel {
@@ -61,6 +73,7 @@ struct ScheduleConfig {
   std::int32_t max_in_flight = 0;        // steps; 0: as many as keep the stages busy, max(stages + 2, groups)
   std::int64_t kv_pages = 0;             // the budget of key-value memory; equal on all stages
   std::int64_t page_tokens = 16;
+  std::int32_t most_lanes = 1;      // of a sequence
   std::int64_t encode_rows = 1024;  // rows of memory of a batch; one input may have more
   std::int32_t encode_inputs = 64;  // most inputs of a batch, at most kMaxEntries
   CostModel cost;
@@ -73,6 +86,8 @@ struct Encode {
 struct Admit {
   std::int32_t slot = 0;
   std::size_t sequence = 0;
+  std::int32_t lane = 0;
+  std::int32_t memory_from = -1;  // as in the descriptor
 };
 struct Run {
   Descriptor step;  // complete: command, number, entries. Decode entries stand before prefill entries.
@@ -80,6 +95,8 @@ struct Run {
 struct Release {
   std::int32_t slot = 0;
   std::size_t sequence = 0;
+  std::int32_t lane = 0;
+  bool keep_memory = false;
 };
 using Action = std::variant<Encode, Admit, Run, Release>;
 
@@ -89,7 +106,7 @@ struct Encoded {};
 struct StepDone {
   std::uint64_t number = 0;
   // One flag an entry that samples, in the order of the entries: not 0 where the driver saw an end (end of
-  // text, a stop string). Reaching max_new_tokens needs no flag.
+  // text, a stop string). Reaching max_new_tokens needs no flag. The lanes of a sequence end together.
   std::span<const std::uint8_t> finished;
   double seconds = 0;  // when the result came, of any clock; read where groups are tuned
 };
@@ -104,13 +121,21 @@ class AutoregressivePolicy {
   // Ascending.
   const std::vector<std::size_t>& unfit() const { return unfit_; }
 
-  // What to do now, in this order: releases, a batch to encode, admissions, and at most one step. Empty:
+  // Another sequence, from now on; its number. There is a place for as many lanes as those have that were
+  // given at first. Throws internal where it is unfit.
+  std::size_t add(const SequenceNeed& need);
+  // The same for one that takes the place of `ended`, whose release is not out yet. Throws internal where
+  // that is not so, or where it needs more than was reserved.
+  std::size_t follow(std::size_t ended, const SequenceNeed& need);
+
+  // What to do now, in this order: releases (each with the admission of a follower behind it), a batch to
+  // encode, admissions, and at most one step. Empty:
   // nothing can be done before the next result, the end of a batch (or finished()).
   std::vector<Action> next();
 
   void on(const Encoded&);  // throws internal where no batch is under way
   bool encoding() const { return encoding_ > 0; }
-  std::int64_t memory_rows(std::size_t sequence) const { return sequences_[sequence].memory; }
+  std::int64_t memory_rows(std::size_t sequence) const { return sequences_[sequence].need.memory_rows; }
 
   // The oldest step in flight has ended. Throws internal where number or flags do not fit it.
   void on(const StepDone& done);
@@ -134,13 +159,12 @@ class AutoregressivePolicy {
 
  private:
   struct Sequence {
-    std::int64_t prompt = 0;
-    std::int64_t max_new = 0;
-    std::int64_t memory = 0;  // rows
-    std::int64_t pages = 0;
-    std::int64_t issued = 0;   // positions sent into the pipeline
-    std::int64_t sampled = 0;  // tokens that came back
-    std::int32_t slot = -1;
+    SequenceNeed need;
+    std::int64_t pages = 0;           // reserved
+    std::int64_t issued = 0;          // positions sent into the pipeline
+    std::int64_t sampled = 0;         // tokens that came back
+    std::vector<std::int32_t> slots;  // one a lane, while it is admitted
+    std::optional<std::size_t> follower;
     bool ended = false;
   };
   struct Group {
@@ -150,12 +174,17 @@ class AutoregressivePolicy {
   struct Flight {
     std::uint64_t number = 0;
     std::int32_t group = -1;             // whose decode step it is, -1: none
-    std::size_t decoding = 0;            // sequences of that group in it
+    std::size_t decoding = 0;            // entries of that group in it
     bool prefill = false;                // it carries rows of prompts
-    std::vector<std::size_t> sampling;   // sequences, in entry order
+    std::vector<std::size_t> sampling;   // sequences, one an entry, in entry order
     std::vector<std::size_t> unsampled;  // sequences whose prompt ends here and that want no token
   };
 
+  bool fits(const SequenceNeed& need) const;
+  void release(std::vector<Action>& actions, std::size_t index);
+  void take_slots(std::vector<Action>& actions, std::size_t index, std::int32_t first_memory);
+  std::size_t capacity() const;
+  std::size_t lanes_of(const Group& group) const;
   bool can_admit() const;
   bool has_memory(std::size_t place) const;
   bool place_is_free() const;
@@ -189,6 +218,7 @@ class AutoregressivePolicy {
   std::vector<std::size_t> to_release_;
   std::deque<Flight> flights_;
   std::size_t admitted_ = 0;
+  std::int64_t lanes_in_use_ = 0;  // reserved
   std::int64_t pages_in_use_ = 0;
   std::uint64_t next_number_ = 1;
   std::int32_t next_group_ = 0;  // round robin over groups that are ready

@@ -306,11 +306,12 @@ class Simulation {
       descriptor.command = Command::admit;
       descriptor.slot = admit->slot;
       owners_[admit->slot] = admit->sequence;
+      positions_[admit->slot] = 0;
     } else if (const auto* release = std::get_if<Release>(&action)) {
       descriptor.command = Command::release;
       descriptor.slot = release->slot;
       descriptor.trace = config_.trace ? 1 : 0;
-      descriptor.reserved_tokens = positions_[release->sequence];
+      descriptor.reserved_tokens = positions_[release->slot];
     } else {
       descriptor = std::get<Run>(action).step;
       open_step(descriptor);
@@ -324,9 +325,9 @@ class Simulation {
     report_.samples += step.samples();
     std::vector<std::size_t> sampling;
     for (std::size_t i = 0; i < step.entries; ++i) {
-      const auto owner = owners_[step.entry[i].slot];
-      positions_[owner] += step.entry[i].rows;
-      if (step.entry[i].sample != 0) sampling.push_back(owner);
+      const auto& entry = step.entry[i];
+      positions_[entry.slot] = entry.first_position + entry.rows;
+      if (entry.sample != 0) sampling.push_back(owners_[entry.slot]);
     }
     open_.push_back({step.number, std::move(sampling)});
   }
@@ -351,9 +352,14 @@ class Simulation {
 
   void answer_policy(std::uint64_t number) {
     std::vector<std::uint8_t> flags;
-    if (!open_.empty() && open_.front().number == number)
-      for (const auto sequence : open_.front().sampling)
-        flags.push_back(ends_(sequence, ++sampled_[sequence]) ? 1 : 0);
+    if (!open_.empty() && open_.front().number == number) {
+      std::optional<std::size_t> before;
+      for (const auto sequence : open_.front().sampling) {
+        // The lanes of a sequence end together.
+        const bool lane = std::exchange(before, sequence) == sequence;
+        flags.push_back(lane ? flags.back() : static_cast<std::uint8_t>(ends_(sequence, ++sampled_[sequence])));
+      }
+    }
     if (!open_.empty()) open_.pop_front();
     const StepDone done{number, flags, rank_at(0).now};
     if (observe_.result) observe_.result(done);
@@ -422,7 +428,7 @@ class Simulation {
   std::deque<std::uint64_t> local_answers_;  // of one stage alone
   std::deque<OpenStep> open_;
   std::map<std::int32_t, std::size_t> owners_;
-  std::map<std::size_t, std::int64_t> positions_;
+  std::map<std::int32_t, std::int64_t> positions_;  // of a slot
   std::map<std::size_t, std::int64_t> sampled_;
   SimulationReport report_;
 };

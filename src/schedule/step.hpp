@@ -15,19 +15,26 @@ inline constexpr std::int32_t kMaxEntries = 128;
 enum class Command : std::uint8_t {
   encode,   // a batch of inputs becomes memories, one an entry, which the encoder's rank sends to every stage
             // in one message; stages keep them, in order, until the sequences are admitted
-  admit,    // a sequence takes a slot: its key-value pages are reserved on every stage
+  admit,    // a lane of a sequence takes a slot
   step,     // rows run through the stages; the last one samples where an entry says so
-  release,  // a sequence leaves its slot; with `trace`, each stage first sends the digests of its layers to
+  release,  // a lane leaves its slot; with `trace`, each stage first sends the digests of its layers to
             // rank 0
   finish,   // no more work: the stage reports and leaves its loop
 };
 
-// Consecutive rows of one sequence in a step. Of an encode: one input.
+// Consecutive rows of one lane of a sequence in a step. Of an encode: one input.
+//
+// A sequence has one lane, or several that share its prompt and are decoded side by side: beams, or samples
+// of one window. The first lane runs the prompt. From then on a lane's entry may go on from another lane of
+// its sequence: it takes over what that one holds of the positions before `first_position`, as it was before
+// the step.
 struct Entry {
   std::int32_t slot = 0;
   std::int32_t rows = 0;            // encode: of its memory
   std::int64_t first_position = 0;  // encode: elements of the input, of 4 bytes each
-  std::uint8_t sample = 0;          // the last row's logits choose the next token
+  std::int32_t from = -1;           // the slot that it goes on from; -1: its own
+  std::int32_t token = -1;          // of a sequence with lanes: the id of the row, for who has no ids
+  std::uint8_t sample = 0;          // so many tokens are chosen from the last row's logits
   std::uint8_t padding[7] = {};
 };
 
@@ -42,21 +49,37 @@ struct SampleSpec {
   std::int32_t sample = 0;
   std::int32_t top_k = 0;      // 0: all
   std::int32_t logprobs = -1;  // how many alternatives to report beside the chosen token's; -1: none at all
-  std::int32_t rules = 0;      // numbers of packed TokenRules that follow the prompt's ids to the last stage
+  std::int32_t rules = 0;      // numbers of packed ChoiceRules that follow the prompt's ids to the last stage
+  // Not 0: nothing is chosen; so many of the likeliest tokens that the rules leave are answered instead, with
+  // their log-probabilities. Of beams.
+  std::int32_t candidates = 0;
+  // The probability of `probe_token` behind the row at `probe_position` comes with the first chosen token.
+  std::int32_t probe_position = -1;  // -1: none
+  std::int32_t probe_token = -1;
+  // Not 0: the prompt's rows are watched. Before its digests, a release sends the cross-attention of the
+  // run's watched heads in this stage's layers, [heads, prompt, memory rows] of f32; the last stage behind it
+  // how likely each id of the prompt was behind those before it, among the ids below this number, [prompt] of
+  // f32 (0 for the first, and for an id that is not below).
+  std::int32_t watched_ids = 0;
 
   // The last stage chooses by what came before: it is told the prompt and the rules.
-  bool reads_history() const { return repetition_penalty != 1 || rules > 0; }
+  bool reads_history() const { return repetition_penalty != 1 || rules > 0 || watched_ids > 0; }
+  // Alternatives that are answered beside each chosen token.
+  std::int32_t alternatives() const { return candidates > 0 ? candidates : logprobs > 0 ? logprobs : 0; }
 };
 
 struct Descriptor {
   Command command = Command::finish;
   std::uint8_t trace = 0;            // release: send digests first
+  std::uint8_t keep_memory = 0;      // release: the slot's memory stays, for who is admitted there next
+  std::uint8_t watched = 0;          // release: send what was watched first
   std::uint16_t entries = 0;         // step, encode: how many of `entry` are used
   std::int32_t slot = 0;             // admit, release
+  std::int32_t memory_from = -1;     // admit: the slot whose memory it reads too; -1: the oldest not yet taken
   std::uint64_t number = 0;          // steps count up from 1; for messages and reports
   std::int64_t prompt_tokens = 0;    // admit
   std::int64_t reserved_tokens = 0;  // admit: prompt + most new tokens; release: positions that were run
-  std::int64_t memory_rows = 0;      // admit: of the sequence's memory, the oldest not yet taken; 0: none
+  std::int64_t memory_rows = 0;      // admit: of the sequence's memory; 0: none
   SampleSpec sampling;               // admit
   std::array<Entry, kMaxEntries> entry{};
 

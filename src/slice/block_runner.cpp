@@ -108,7 +108,8 @@ Rows BlockRunner::slot(Slot which, Rows hidden) const {
   throw_internal("a step names a slot that does not exist");
 }
 
-void BlockRunner::run(std::span<LoadedStep> block, const BatchContext& context, Rows hidden) {
+void BlockRunner::run(std::span<LoadedStep> block, const BatchContext& context, Rows hidden,
+                      const Watch& watch) {
   for (auto& loaded : block) {
     std::visit(Overloaded{
                    [&](NormStep& s) { norm(s.norm, slot(s.step->in, hidden), slot(s.step->out, hidden)); },
@@ -116,7 +117,9 @@ void BlockRunner::run(std::span<LoadedStep> block, const BatchContext& context, 
                      attention(s, context, slot(s.step->in, hidden), slot(s.step->out, hidden));
                    },
                    [&](CrossAttentionStep& s) {
-                     cross_attention(s, context, slot(s.step->in, hidden), slot(s.step->out, hidden));
+                     const auto q = queries(s, slot(s.step->in, hidden));
+                     if (watch) watch(s, q);
+                     cross_attention(s, context, q, slot(s.step->out, hidden));
                    },
                    [&](MlpStep& s) { mlp(s, slot(s.step->in, hidden), slot(s.step->out, hidden)); },
                    [&](ExpertsStep& s) { experts(s, slot(s.step->in, hidden), slot(s.step->out, hidden)); },
@@ -204,11 +207,17 @@ void BlockRunner::attention(AttentionStep& step, const BatchContext& context, Ro
   backend_.matmul(attended, *step.output.matrix, out, {.bias = step.output.bias_data()});
 }
 
-void BlockRunner::cross_attention(CrossAttentionStep& step, const BatchContext& context, Rows in, Rows out) {
+Rows BlockRunner::queries(const CrossAttentionStep& step, ConstRows in) {
   const auto& a = *step.step;
   const Rows q = view(scratch_->qkv, in.rows, a.heads * a.head_dim);
   backend_.matmul(in, *step.query.matrix, q, {.bias = step.query.bias_data()});
-  const Rows attended = view(scratch_->attended, in.rows, a.heads * a.value_dim);
+  return q;
+}
+
+void BlockRunner::cross_attention(CrossAttentionStep& step, const BatchContext& context, ConstRows q,
+                                  Rows out) {
+  const auto& a = *step.step;
+  const Rows attended = view(scratch_->attended, q.rows, a.heads * a.value_dim);
   backend_.attend({.q = q,
                    .out = attended,
                    .kv = &step.kv,

@@ -3,6 +3,7 @@
 // in common. Owns scratch, no state of a sequence.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -29,8 +30,10 @@ class BlockRunner {
 
   // Before the blocks of a pass. `context` stays as it is until the backend has synchronized.
   void begin(const BatchContext& context);
-  // In place: `hidden` [rows, hidden]. Keys and values go where the steps' pools say.
-  void run(std::span<LoadedStep> block, const BatchContext& context, Rows hidden);
+  // In place: `hidden` [rows, hidden]. Keys and values go where the steps' pools say. `watch` sees the
+  // queries of each cross-attention step, [rows, heads * head_dim], once its keys are there; may be empty.
+  using Watch = std::function<void(const CrossAttentionStep& step, ConstRows q)>;
+  void run(std::span<LoadedStep> block, const BatchContext& context, Rows hidden, const Watch& watch = {});
 
   void norm(const LoadedNorm& norm, ConstRows in, Rows out, std::int64_t groups = 1);
   // Ids [rows, codebooks] at `positions` -> hidden. Synchronizes where the front has positions or several
@@ -46,7 +49,8 @@ class BlockRunner {
   void embed_ids(const LoadedFront& loaded, const Front& front, std::span<const std::int32_t> ids,
                  Rows hidden);
   void attention(AttentionStep& step, const BatchContext& context, Rows in, Rows out);
-  void cross_attention(CrossAttentionStep& step, const BatchContext& context, Rows in, Rows out);
+  Rows queries(const CrossAttentionStep& step, ConstRows in);
+  void cross_attention(CrossAttentionStep& step, const BatchContext& context, ConstRows q, Rows out);
   void mlp(const MlpStep& step, Rows in, Rows out);
   void experts(const ExpertsStep& step, Rows in, Rows out);
   void rotate(std::int32_t rope, Rows rows, std::int64_t heads, std::int64_t head_dim);

@@ -51,6 +51,33 @@ void set_pools(Backend& backend, const Block& block, std::vector<LoadedStep>& st
   }
 }
 
+// A page of every pool of these layers. Steps of one block may share a pool; a page is copied once for each.
+void copy_page(Backend& backend, const std::vector<std::vector<LoadedStep>>& blocks, const PageCopy& copy) {
+  for (const auto& block : blocks) {
+    std::vector<const std::byte*> done;
+    for (const auto& step : block) {
+      const auto* attention = std::get_if<AttentionStep>(&step);
+      if (attention == nullptr) continue;
+      const auto& pool = attention->kv;
+      if (std::find(done.begin(), done.end(), pool.memory.data()) != done.end()) continue;
+      done.push_back(pool.memory.data());
+      const auto floats = static_cast<std::int64_t>(backend.kv_page_bytes(pool.spec) / sizeof(float));
+      auto* memory = pool.memory.floats();
+      backend.copy({memory + copy.from * floats, 1, floats, floats},
+                   {memory + copy.to * floats, 1, floats, floats});
+    }
+  }
+}
+
+// Of the watched heads of the stack those in a slice, in order.
+std::vector<WatchedHead> heads_of(const RankSlice& slice, const std::vector<WatchedHead>& watched) {
+  std::vector<WatchedHead> heads;
+  for (const auto& head : watched)
+    if (head.layer >= slice.first_layer && head.layer < slice.first_layer + slice.layers())
+      heads.push_back(head);
+  return heads;
+}
+
 }  // namespace
 
 struct Executor::StepContext {
@@ -89,10 +116,14 @@ Executor::Executor(const Recipe& recipe, RankSlice slice, Backend& backend, Slic
 
 Executor::~Executor() = default;
 
-void Executor::admit(std::int32_t slot, std::int64_t tokens, std::int64_t memory_rows) {
-  pages_.admit(slot, tokens, memory_rows);
-  if (!limits_.trace) return;
+void Executor::admit(std::int32_t slot, std::int64_t tokens, std::int64_t memory_rows,
+                     std::int32_t memory_from, bool watch) {
+  pages_.admit(slot, memory_rows, memory_from);
   const auto index = static_cast<std::size_t>(slot);
+  if (watched_.size() <= index) watched_.resize(index + 1);
+  watched_[index].clear();
+  if (watch) watched_[index].resize(heads_of(slice_, limits_.watched).size());
+  if (!limits_.trace) return;
   if (trace_.size() <= index) trace_.resize(index + 1);
   const auto layers = static_cast<std::size_t>(slice_.layers() + (slice_.front ? 1 : 0));
   trace_[index].assign(layers, std::vector<std::uint64_t>(static_cast<std::size_t>(tokens)));
@@ -121,8 +152,16 @@ void Executor::remember(std::int32_t slot, std::span<const float> memory) {
   }
 }
 
-std::vector<std::uint64_t> Executor::release(std::int32_t slot, std::int64_t positions) {
-  pages_.release(slot);
+std::vector<float> Executor::take_watched(std::int32_t slot) {
+  std::vector<float> all;
+  for (const auto& head : watched_.at(static_cast<std::size_t>(slot)))
+    all.insert(all.end(), head.begin(), head.end());
+  watched_[static_cast<std::size_t>(slot)].clear();
+  return all;
+}
+
+std::vector<std::uint64_t> Executor::release(std::int32_t slot, std::int64_t positions, bool keep_memory) {
+  pages_.release(slot, keep_memory);
   std::vector<std::uint64_t> digests;
   if (!limits_.trace) return digests;
   for (const auto& layer : trace_.at(static_cast<std::size_t>(slot))) {
@@ -135,10 +174,41 @@ Buffer Executor::make_carry() const {
   return backend_.allocate(static_cast<std::size_t>(limits_.max_rows * recipe_.hidden) * sizeof(float));
 }
 
+// Lanes that go on from others take over their pages and digests, all at once.
+void Executor::move_lanes(const Descriptor& step) {
+  const auto entries = std::span(step.entry).first(step.entries);
+  for (std::size_t i = 0; i < entries.size();) {
+    if (entries[i].from < 0) {
+      ++i;
+      continue;
+    }
+    // The lanes of a sequence stand beside each other, at one position.
+    const auto position = entries[i].first_position;
+    std::vector<LaneMove> moves;
+    for (; i < entries.size() && entries[i].from >= 0 && entries[i].first_position == position; ++i)
+      moves.push_back({entries[i].slot, entries[i].from});
+    for (const auto& copy : pages_.move(moves, position)) copy_page(backend_, weights_.blocks, copy);
+    if (!limits_.trace) continue;
+    const auto before = trace_;
+    for (const auto& move : moves) {
+      const auto& from = before[static_cast<std::size_t>(move.from)];
+      auto& to = trace_[static_cast<std::size_t>(move.slot)];
+      for (std::size_t layer = 0; layer < to.size(); ++layer)
+        std::copy_n(from[layer].begin(), position, to[layer].begin());
+    }
+  }
+}
+
 void Executor::run(const Descriptor& step, std::span<const std::int32_t> ids, Rows hidden) {
+  move_lanes(step);
   StepContext context;
   auto& batch = context.batch;
   std::int64_t row = 0;
+  // Before the views of their tables.
+  for (int i = 0; i < step.entries; ++i) {
+    const auto& entry = step.entry[static_cast<std::size_t>(i)];
+    pages_.grow(entry.slot, entry.first_position + entry.rows);
+  }
   for (int i = 0; i < step.entries; ++i) {
     const auto& entry = step.entry[static_cast<std::size_t>(i)];
     batch.segments.push_back({row, entry.rows, entry.first_position, pages_.of(entry.slot)});
@@ -160,11 +230,43 @@ void Executor::run(const Descriptor& step, std::span<const std::int32_t> ids, Ro
     digest(context, hidden, layer++);
   }
   for (auto& block : weights_.blocks) {
-    runner_.run(block, batch, hidden);
+    if (limits_.watched.empty()) {
+      runner_.run(block, batch, hidden);
+    } else {
+      runner_.run(block, batch, hidden, [&](const CrossAttentionStep& cross, ConstRows q) {
+        watch(context, cross, q, layer - (slice_.front ? 1 : 0));
+      });
+    }
     digest(context, hidden, layer++);
   }
   // The context's page tables and the ropes' host rows are in use until the queued work ran.
   backend_.synchronize();
+}
+
+// The cross-attention of the rows of watched slots, by the watched heads of an own layer.
+void Executor::watch(const StepContext& context, const CrossAttentionStep& cross, ConstRows q,
+                     std::int64_t layer) {
+  const auto heads = heads_of(slice_, limits_.watched);
+  for (const auto& segment : context.batch.memory) {
+    const auto slot = static_cast<std::size_t>(context.slots[static_cast<std::size_t>(segment.first_row)]);
+    for (std::size_t i = 0; i < watched_[slot].size(); ++i) {
+      if (heads[i].layer != slice_.first_layer + layer) continue;
+      const auto& a = *cross.step;
+      const auto buffer =
+          backend_.allocate(static_cast<std::size_t>(segment.rows * segment.keys) * sizeof(float));
+      backend_.attention_weights({.q = {q.data + segment.first_row * q.stride, segment.rows, q.cols, q.stride},
+                                  .out = view(buffer, segment.rows, segment.keys),
+                                  .kv = &cross.kv,
+                                  .pages = segment.pages,
+                                  .heads = a.heads,
+                                  .head = heads[i].head,
+                                  .scale = a.scale});
+      auto& kept = watched_[slot][i];
+      const auto before = kept.size();
+      kept.resize(before + static_cast<std::size_t>(segment.rows * segment.keys));
+      backend_.download(std::as_writable_bytes(std::span(kept).subspan(before)), buffer.data());
+    }
+  }
 }
 
 void Executor::digest(const StepContext& context, ConstRows hidden, std::int64_t layer) {

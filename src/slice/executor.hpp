@@ -4,7 +4,7 @@
 // schedules.
 //
 // Where the stack reads an encoder, each sequence has keys and values of its memory beside its cache, in
-// pages of the same pools: made once, by remember(), and read by every step.
+// pages of the same pools: made once, by remember(), and read by every step; slots may share them.
 
 #include <cstdint>
 #include <span>
@@ -20,11 +20,18 @@
 
 namespace diffuse {
 
+// A head whose cross-attention is kept, for who asks where the answer was read from.
+struct WatchedHead {
+  std::int64_t layer = 0;
+  std::int64_t head = 0;
+};
+
 struct ExecutorLimits {
   std::int64_t max_rows = 512;             // rows of one step
   std::int64_t max_samples = kMaxEntries;  // rows whose logits are asked for at once
   std::int64_t kv_pages = 1;               // pages of each layer's pool
   bool trace = false;
+  std::vector<WatchedHead> watched = {};  // of the whole stack; see SampleSpec::watched_ids
 };
 
 // Device bytes that one page of every attention layer of these blocks takes.
@@ -38,10 +45,15 @@ class Executor {
            const ExecutorLimits& limits);
   ~Executor();
 
-  // Descriptor commands. A release returns the digests of the slot: [own layers (with the front's, where this
-  // slice has it)][positions], empty without tracing.
-  void admit(std::int32_t slot, std::int64_t tokens, std::int64_t memory_rows = 0);
-  std::vector<std::uint64_t> release(std::int32_t slot, std::int64_t positions);
+  // Descriptor commands. `tokens`: most positions that the slot will hold; `memory_from` as in the
+  // descriptor; where `watch`, its rows are watched. A release returns the digests of the slot: [own layers
+  // (with the front's, where this slice has it)][positions], empty without tracing.
+  void admit(std::int32_t slot, std::int64_t tokens, std::int64_t memory_rows = 0,
+             std::int32_t memory_from = -1, bool watch = false);
+  std::vector<std::uint64_t> release(std::int32_t slot, std::int64_t positions, bool keep_memory = false);
+  // What was watched of a slot: of each watched head in this slice's layers, in the order of the limits'
+  // list, [rows, memory rows]. Before its release.
+  std::vector<float> take_watched(std::int32_t slot);
 
   // The memory [memory_rows, encoder hidden] of a slot, in memory of the host. Before its first step.
   void remember(std::int32_t slot, std::span<const float> memory);
@@ -60,6 +72,8 @@ class Executor {
 
  private:
   struct StepContext;
+  void move_lanes(const Descriptor& step);
+  void watch(const StepContext& context, const CrossAttentionStep& cross, ConstRows q, std::int64_t layer);
   void digest(const StepContext& context, ConstRows hidden, std::int64_t layer);
 
   const Recipe& recipe_;
@@ -71,6 +85,8 @@ class Executor {
   BlockRunner runner_;
   Buffer sampled_, logits_;                                     // on the last slice
   std::vector<std::vector<std::vector<std::uint64_t>>> trace_;  // [slot][own layer][position]
+  // [slot][watched head of this slice], each [rows, memory rows]; a slot that is not watched has none.
+  std::vector<std::vector<std::vector<float>>> watched_;
 };
 
 }  // namespace diffuse

@@ -57,17 +57,21 @@ struct Softmax {
   }
 };
 
-std::vector<TokenLogprob> likeliest(std::span<const float> logits, const Softmax& softmax, std::int32_t count,
-                                    SamplingScratch& scratch) {
-  fill_candidates(logits, scratch);
-  const auto wanted = std::min(logits.size(), static_cast<std::size_t>(std::max(count, 0)));
+// The `count` highest of a row, in order.
+std::vector<TokenLogprob> highest(std::span<const float> row, std::int32_t count, SamplingScratch& scratch) {
+  fill_candidates(row, scratch);
+  const auto wanted = std::min(row.size(), static_cast<std::size_t>(std::max(count, 0)));
   sort_until(scratch.candidates, 0, wanted);
   std::vector<TokenLogprob> top;
   top.reserve(wanted);
-  for (std::size_t i = 0; i < wanted; ++i) {
-    const auto [logit, id] = scratch.candidates[i];
-    top.push_back({id, softmax.logprob(logit)});
-  }
+  for (std::size_t i = 0; i < wanted; ++i) top.push_back({scratch.candidates[i].second, scratch.candidates[i].first});
+  return top;
+}
+
+std::vector<TokenLogprob> likeliest(std::span<const float> logits, const Softmax& softmax, std::int32_t count,
+                                    SamplingScratch& scratch) {
+  auto top = highest(logits, count, scratch);
+  for (auto& token : top) token.logprob = softmax.logprob(token.logprob);
   return top;
 }
 
@@ -207,6 +211,16 @@ float token_logprob(std::span<const float> logits, std::int32_t id) {
   if (id < 0 || static_cast<std::size_t>(id) >= logits.size())
     throw_internal("the log-probability of an id outside the row was asked for");
   return Softmax(logits).logprob(logits[static_cast<std::size_t>(id)]);
+}
+
+void make_logprobs(std::span<float> logits) {
+  const Softmax softmax(logits);
+  for (auto& logit : logits) logit = softmax.logprob(logit);
+}
+
+std::vector<TokenLogprob> highest_logprobs(std::span<const float> logprobs, std::int32_t count,
+                                           SamplingScratch& scratch) {
+  return highest(logprobs, count, scratch);
 }
 
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, std::int32_t count,

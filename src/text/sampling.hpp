@@ -65,6 +65,12 @@ float token_logprob(std::span<const float> logits, std::int32_t id);
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, std::int32_t count,
                                        SamplingScratch& scratch);
 
+// logits -> their log-probabilities under softmax(logits), in place; and the `count` highest of a row of
+// them.
+void make_logprobs(std::span<float> logits);
+std::vector<TokenLogprob> highest_logprobs(std::span<const float> logprobs, std::int32_t count,
+                                           SamplingScratch& scratch);
+
 // Uniform in [0, 1) with 53 bits: Philox4x32-10, counter (position, sample, request), key = seed.
 double uniform_of(const SampleKey& key);
 

@@ -6,7 +6,6 @@
 
 #include "core/error.hpp"
 #include "core/exact_math.hpp"
-#include "text/sampling.hpp"
 
 namespace diffuse {
 namespace {
@@ -41,17 +40,13 @@ BeamSearch::BeamSearch(std::int64_t beams, double patience, std::int32_t end)
           std::max<long long>(std::llround(static_cast<double>(beams_) * patience), 1))),
       end_(end) {}
 
-std::vector<std::size_t> BeamSearch::advance(std::span<const float> logits) {
-  if (live_.empty() || logits.empty() || logits.size() % live_.size() != 0)
+std::vector<std::size_t> BeamSearch::advance(std::span<const std::vector<TokenLogprob>> likeliest) {
+  if (live_.empty() || likeliest.size() != live_.size())
     throw_internal("a step of the beam search got another number of rows than it has beams");
-  const std::size_t vocab = logits.size() / live_.size();
   std::vector<Step> steps;
-  SamplingScratch scratch;
   for (std::size_t row = 0; row < live_.size(); ++row) {
-    const auto likeliest =
-        top_logprobs(logits.subspan(row * vocab, vocab), static_cast<std::int32_t>(beams_) + 1, scratch);
-    for (const auto& token : likeliest) {
-      if (std::isinf(token.logprob)) continue;  // forbidden by the rules
+    for (const auto& token : likeliest[row]) {
+      if (token.id < 0 || std::isinf(token.logprob)) continue;
       steps.push_back({live_[row].logprob + static_cast<double>(token.logprob), row, token.id});
     }
   }

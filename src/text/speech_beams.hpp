@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "text/sampling.hpp"
+
 namespace diffuse {
 
 struct ScoredTokens {
@@ -28,9 +30,10 @@ class BeamSearch {
   std::size_t rows() const { return live_.size(); }
   const std::vector<ScoredTokens>& live() const { return live_; }
 
-  // A step. `logits` is [rows(), vocab], the rules applied. Returns for each new row the old row that it goes
-  // on from: its keys and values are to be that row's.
-  std::vector<std::size_t> advance(std::span<const float> logits);
+  // A step. `likeliest`: of each of the rows() rows at least `beams` + 1 tokens, likeliest first, among those
+  // that the rules leave; an id of -1 or a log-probability of minus infinity is no token. Returns for each
+  // new row the old row that it goes on from: its keys and values are to be that row's.
+  std::vector<std::size_t> advance(std::span<const std::vector<TokenLogprob>> likeliest);
   bool finished() const { return finished_.size() >= most_; }
 
   // What is finished, filled up with the best of the unfinished where fewer than `beams` are.

@@ -145,13 +145,13 @@ void Transcriber::decoded(const DecodedWindow& window) {
   scores.no_speech_prob = window.no_speech_prob;
   const bool last = window_.attempt + 1 == options_.temperatures.size();
   switch (judge(scores, options_.limits, last)) {
-    case Verdict::retry:
+    case WindowVerdict::retry:
       ++window_.attempt;
       return decode();
-    case Verdict::silent:
+    case WindowVerdict::silent:
       seek_ += window_.frames;
       return begin_window();
-    case Verdict::keep:
+    case WindowVerdict::keep:
       return keep(window, scores);
   }
 }
@@ -202,7 +202,7 @@ void Transcriber::keep(const DecodedWindow& window, const WindowScores& scores) 
   step_ = std::move(step);
 }
 
-void Transcriber::aligned(const Attention& attention, std::span<const double> probabilities) {
+void Transcriber::aligned(const WordAttention& attention, std::span<const double> probabilities) {
   expect<AlignStep>();
   const auto& step = std::get<AlignStep>(step_);
   const auto starts = token_starts(attention, std::max<std::int64_t>(step.frames / kFramesAColumn, 1),

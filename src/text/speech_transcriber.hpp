@@ -78,7 +78,7 @@ class Transcriber {
   void detected(const LanguageGuess& guess);
   void decoded(const DecodedWindow& window);
   // `probabilities` of the text tokens among all text: token_probability(row.first(end), id).
-  void aligned(const Attention& attention, std::span<const double> probabilities);
+  void aligned(const WordAttention& attention, std::span<const double> probabilities);
 
   // So far; all of it once done.
   const Transcript& transcript() const { return transcript_; }

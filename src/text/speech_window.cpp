@@ -28,13 +28,13 @@ double average_logprob(double sum, std::size_t tokens) {
   return sum / static_cast<double>(tokens + 1);
 }
 
-Verdict judge(const WindowScores& scores, const FallbackLimits& limits, bool last) {
+WindowVerdict judge(const WindowScores& scores, const FallbackLimits& limits, bool last) {
   const bool unsure = limits.logprob && scores.avg_logprob < *limits.logprob;
   const bool repetitive = limits.compression_ratio && scores.compression_ratio > *limits.compression_ratio;
   const bool quiet = limits.no_speech && scores.no_speech_prob > *limits.no_speech;
   const bool sure = limits.logprob && scores.avg_logprob > *limits.logprob;
-  if ((repetitive || unsure) && !(quiet && unsure) && !last) return Verdict::retry;
-  return quiet && !sure ? Verdict::silent : Verdict::keep;
+  if ((repetitive || unsure) && !(quiet && unsure) && !last) return WindowVerdict::retry;
+  return quiet && !sure ? WindowVerdict::silent : WindowVerdict::keep;
 }
 
 WindowCut cut_window(std::span<const std::int32_t> chosen, const SpeechTokens& tokens, std::int64_t frames) {

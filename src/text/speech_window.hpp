@@ -30,14 +30,14 @@ struct WindowScores {
   double no_speech_prob = 0;
 };
 
-enum class Verdict {
+enum class WindowVerdict {
   keep,
   retry,   // decode again at the next temperature; the last attempt is kept
   silent,  // nothing is said here
 };
 
 // `last`: no temperature is left.
-Verdict judge(const WindowScores& scores, const FallbackLimits& limits, bool last);
+WindowVerdict judge(const WindowScores& scores, const FallbackLimits& limits, bool last);
 
 // Tokens [first, last) of a window, and its times in seconds from the window's begin.
 struct CutSegment {

@@ -107,7 +107,7 @@ void settle_edges(TranscriptSegment& segment, double last_speech, double usual, 
 }
 
 // [rows, used] of one head: rows scaled to sum to 1, then columns to mean 0 and deviation 1.
-std::vector<float> scaled_head(const Attention& attention, std::int64_t head, std::int64_t used) {
+std::vector<float> scaled_head(const WordAttention& attention, std::int64_t head, std::int64_t used) {
   const auto rows = static_cast<std::size_t>(attention.rows);
   const auto width = static_cast<std::size_t>(used);
   std::vector<double> values(rows * width);
@@ -194,7 +194,7 @@ std::vector<std::int64_t> warped_starts(std::span<const float> cost, std::int64_
   return starts;
 }
 
-std::vector<std::int64_t> token_starts(const Attention& attention, std::int64_t used, std::int64_t front,
+std::vector<std::int64_t> token_starts(const WordAttention& attention, std::int64_t used, std::int64_t front,
                                        std::int64_t back) {
   used = std::min(used, attention.columns);
   const std::int64_t wanted = attention.rows - front - back;

@@ -28,7 +28,7 @@ std::vector<float> median_filter(std::span<const float> rows, std::int64_t lengt
 std::vector<std::int64_t> warped_starts(std::span<const float> cost, std::int64_t rows, std::int64_t columns);
 
 // Where in the sound each token was said. Returns for each row its first column.
-struct Attention {
+struct WordAttention {
   std::vector<float> weights;  // [heads, rows, columns] probabilities; a row a token, a column 20 ms
   std::int64_t heads = 0;
   std::int64_t rows = 0;
@@ -37,7 +37,7 @@ struct Attention {
 // Only the first `used` columns hold sound; `front` rows before and `back` rows behind what is wanted take
 // part in the scaling alone. Each row is scaled to sum to 1 over the used columns, each column to mean 0 and
 // deviation 1 over the rows; then the median filter of width 7, the mean over the heads, and the path.
-std::vector<std::int64_t> token_starts(const Attention& attention, std::int64_t used, std::int64_t front,
+std::vector<std::int64_t> token_starts(const WordAttention& attention, std::int64_t used, std::int64_t front,
                                        std::int64_t back);
 
 struct WordTokens {

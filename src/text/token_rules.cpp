@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/error.hpp"
+#include "text/packed_words.hpp"
 
 namespace diffuse {
 namespace {
@@ -38,33 +38,6 @@ void forbid_run(std::span<const std::int32_t> run, std::span<const std::int32_t>
   if (std::ranges::equal(history.last(before.size()), before)) forbid(run.back(), logits);
 }
 
-void put_list(std::vector<std::int32_t>& words, const std::vector<std::int32_t>& list) {
-  words.push_back(static_cast<std::int32_t>(list.size()));
-  words.insert(words.end(), list.begin(), list.end());
-}
-
-class Words {
- public:
-  explicit Words(std::span<const std::int32_t> words) : words_(words) {}
-  std::int32_t one() {
-    if (words_.empty()) throw_internal("rules on tokens ended early on their way");
-    const auto word = words_.front();
-    words_ = words_.subspan(1);
-    return word;
-  }
-  std::vector<std::int32_t> list() {
-    const auto count = one();
-    if (count < 0 || static_cast<std::size_t>(count) > words_.size())
-      throw_internal("rules on tokens ended early on their way");
-    std::vector<std::int32_t> made(words_.begin(), words_.begin() + count);
-    words_ = words_.subspan(static_cast<std::size_t>(count));
-    return made;
-  }
-
- private:
-  std::span<const std::int32_t> words_;
-};
-
 }  // namespace
 
 bool TokenRules::empty() const {
@@ -83,7 +56,7 @@ std::vector<std::int32_t> pack_rules(const TokenRules& rules) {
 }
 
 TokenRules unpack_rules(std::span<const std::int32_t> words) {
-  Words from(words);
+  PackedWords from(words);
   TokenRules rules;
   rules.least_tokens = from.one();
   rules.forced_first = from.one();

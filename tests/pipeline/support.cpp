@@ -32,17 +32,16 @@ void run_rank(const Subject& subject, const std::vector<PreparedRequest>& prepar
                   [&](std::size_t index, const RequestResult&) { heard.reported.push_back(index); });
   heard.sequences = answers.sequences().size();
   std::uint64_t tokens = 0;
-  DriverEvents events;
-  events.on_token = [&](std::size_t sequence, const SampledToken& token) {
+  auto events = answers.events();
+  events.on_chosen = [&, take = events.on_chosen](std::size_t sequence, std::span<const ChosenToken> chosen) {
     ++tokens;
     if (hooks.on_token) hooks.on_token(tokens, network);
-    return answers.on_token(sequence, token);
-  };
-  events.on_done = [&](std::size_t sequence, std::vector<std::uint64_t> digests, std::int64_t positions) {
-    answers.on_done(sequence, std::move(digests), positions);
+    return take(sequence, chosen);
   };
   if (hooks.stop) events.stop = [&] { return hooks.stop(tokens); };
-  heard.report = split.run(answers.sequences(), setting.options, events);
+  auto options = setting.options;
+  options.watched = answers.watched();
+  heard.report = split.run(answers.sequences(), options, events);
   heard.result.requests = answers.take();
 }
 

@@ -39,8 +39,8 @@ SpeechOptions options_of(const Json& run) {
 }
 
 // A peak at each row's place over a floor that differs everywhere, as the fixture was made with.
-Attention attention_of(const Json& places) {
-  Attention attention;
+WordAttention attention_of(const Json& places) {
+  WordAttention attention;
   attention.heads = 1;
   attention.rows = static_cast<std::int64_t>(places.size());
   attention.columns = 1500;

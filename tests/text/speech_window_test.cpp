@@ -27,16 +27,16 @@ TEST(SpeechWindow, is_judged_by_its_scores) {
   const auto verdict = [&](double logprob, double ratio, double no_speech, bool last = false) {
     return judge({logprob, ratio, no_speech}, limits, last);
   };
-  EXPECT_EQ(verdict(-0.5, 1, 0.1), Verdict::keep);
-  EXPECT_EQ(verdict(-0.5, 1, 0.9), Verdict::keep);  // sure of itself: not silent
-  EXPECT_EQ(verdict(-1.5, 1, 0.1), Verdict::retry);
-  EXPECT_EQ(verdict(-0.5, 3, 0.1), Verdict::retry);
-  EXPECT_EQ(verdict(-1.5, 3, 0.9), Verdict::silent);
-  EXPECT_EQ(verdict(-1.5, 1, 0.1, true), Verdict::keep);
-  EXPECT_EQ(verdict(-1.5, 1, 0.9, true), Verdict::silent);
-  EXPECT_EQ(verdict(-1.0, 2.4, 0.6), Verdict::keep);  // the limits themselves are fine
-  EXPECT_EQ(judge({-9, 9, 0.9}, {{}, {}, {}}, false), Verdict::keep);
-  EXPECT_EQ(judge({-9, 9, 0.9}, {{}, {}, 0.6}, false), Verdict::silent);  // without a limit nothing is sure
+  EXPECT_EQ(verdict(-0.5, 1, 0.1), WindowVerdict::keep);
+  EXPECT_EQ(verdict(-0.5, 1, 0.9), WindowVerdict::keep);  // sure of itself: not silent
+  EXPECT_EQ(verdict(-1.5, 1, 0.1), WindowVerdict::retry);
+  EXPECT_EQ(verdict(-0.5, 3, 0.1), WindowVerdict::retry);
+  EXPECT_EQ(verdict(-1.5, 3, 0.9), WindowVerdict::silent);
+  EXPECT_EQ(verdict(-1.5, 1, 0.1, true), WindowVerdict::keep);
+  EXPECT_EQ(verdict(-1.5, 1, 0.9, true), WindowVerdict::silent);
+  EXPECT_EQ(verdict(-1.0, 2.4, 0.6), WindowVerdict::keep);  // the limits themselves are fine
+  EXPECT_EQ(judge({-9, 9, 0.9}, {{}, {}, {}}, false), WindowVerdict::keep);
+  EXPECT_EQ(judge({-9, 9, 0.9}, {{}, {}, 0.6}, false), WindowVerdict::silent);  // without a limit nothing is sure
 }
 
 WindowCut cut(const Ids& chosen, std::int64_t frames = 3000) {
@@ -79,29 +79,27 @@ TEST(SpeechWindow, always_goes_on) {
 
 constexpr std::int32_t kEnd = 3;
 
-std::vector<float> row(const std::vector<double>& probabilities) {
-  std::vector<float> logits;
-  for (const auto p : probabilities) logits.push_back(p > 0 ? static_cast<float>(std::log(p)) : -INFINITY);
-  return logits;
-}
-std::vector<float> rows(const std::vector<std::vector<double>>& all) {
-  std::vector<float> logits;
-  for (const auto& one : all) {
-    const auto next = row(one);
-    logits.insert(logits.end(), next.begin(), next.end());
+// What the last slice says of rows of probabilities to a search of so many beams.
+std::vector<std::vector<TokenLogprob>> rows(std::int32_t beams, const std::vector<std::vector<double>>& all) {
+  std::vector<std::vector<TokenLogprob>> likeliest;
+  SamplingScratch scratch;
+  for (const auto& probabilities : all) {
+    std::vector<float> logits;
+    for (const auto p : probabilities) logits.push_back(p > 0 ? static_cast<float>(std::log(p)) : -INFINITY);
+    likeliest.push_back(top_logprobs(logits, beams + 1, scratch));
   }
-  return logits;
+  return likeliest;
 }
 
 TEST(BeamSearch, keeps_the_likeliest_sequences) {
   BeamSearch search(2, 1, kEnd);
   EXPECT_EQ(search.rows(), 1U);
-  EXPECT_THAT(search.advance(row({0.5, 0.3, 0.1, 0.1})), ElementsAre(0U, 0U));
+  EXPECT_THAT(search.advance(rows(2, {{0.5, 0.3, 0.1, 0.1}})), ElementsAre(0U, 0U));
   ASSERT_EQ(search.rows(), 2U);
   EXPECT_EQ(search.live()[0].tokens, Ids{0});
   EXPECT_EQ(search.live()[1].tokens, Ids{1});
   // From 0: 0.5 x 0.3 twice at most; from 1: 0.3 x 0.9 for token 2.
-  EXPECT_THAT(search.advance(rows({{0.4, 0.3, 0.2, 0.1}, {0.02, 0.03, 0.9, 0.05}})), ElementsAre(1U, 0U));
+  EXPECT_THAT(search.advance(rows(2, {{0.4, 0.3, 0.2, 0.1}, {0.02, 0.03, 0.9, 0.05}})), ElementsAre(1U, 0U));
   EXPECT_EQ(search.live()[0].tokens, (Ids{1, 2}));
   EXPECT_EQ(search.live()[1].tokens, (Ids{0, 0}));
   EXPECT_NEAR(search.live()[0].logprob, std::log(0.27), 1e-6);
@@ -109,9 +107,9 @@ TEST(BeamSearch, keeps_the_likeliest_sequences) {
 
 TEST(BeamSearch, ends_when_enough_are_finished) {
   BeamSearch search(2, 1, kEnd);
-  search.advance(row({0.4, 0.1, 0.1, 0.4}));
+  search.advance(rows(2, {{0.4, 0.1, 0.1, 0.4}}));
   EXPECT_FALSE(search.finished());
-  search.advance(rows({{0.1, 0.1, 0.1, 0.7}, {0.3, 0.3, 0.3, 0.1}}));
+  search.advance(rows(2, {{0.1, 0.1, 0.1, 0.7}, {0.3, 0.3, 0.3, 0.1}}));
   EXPECT_TRUE(search.finished());
   const auto all = search.candidates();
   ASSERT_EQ(all.size(), 2U);
@@ -122,14 +120,14 @@ TEST(BeamSearch, ends_when_enough_are_finished) {
 
 TEST(BeamSearch, patience_waits_for_more) {
   BeamSearch search(2, 2, kEnd);
-  search.advance(row({0.4, 0.1, 0.1, 0.4}));
-  search.advance(rows({{0.1, 0.1, 0.1, 0.7}, {0.3, 0.3, 0.3, 0.1}}));
+  search.advance(rows(2, {{0.4, 0.1, 0.1, 0.4}}));
+  search.advance(rows(2, {{0.1, 0.1, 0.1, 0.7}, {0.3, 0.3, 0.3, 0.1}}));
   EXPECT_FALSE(search.finished());
 }
 
 TEST(BeamSearch, unfinished_ones_fill_up) {
   BeamSearch search(3, 1, kEnd);
-  search.advance(row({0.5, 0.3, 0.2, 0}));
+  search.advance(rows(3, {{0.5, 0.3, 0.2, 0}}));
   const auto all = search.candidates();
   ASSERT_EQ(all.size(), 3U);
   EXPECT_EQ(all[0].tokens, Ids{0});
@@ -137,7 +135,7 @@ TEST(BeamSearch, unfinished_ones_fill_up) {
 
 TEST(BeamSearch, nothing_but_the_end_ends_it) {
   BeamSearch search(2, 1, kEnd);
-  EXPECT_THAT(search.advance(row({0, 0, 0, 1})), ElementsAre());
+  EXPECT_THAT(search.advance(rows(2, {{0, 0, 0, 1}})), ElementsAre());
   EXPECT_TRUE(search.finished());
   EXPECT_EQ(search.candidates().size(), 1U);
 }

@@ -25,14 +25,14 @@ TEST(SpeechWords, paths_are_those_of_transformers) {
 
 TEST(SpeechWords, tokens_start_where_openai_says) {
   const auto& one = speech_fixture()["attention"];
-  Attention attention = {list_of<float>(one["weights"]), one["heads"], one["rows"], one["columns"]};
+  WordAttention attention = {list_of<float>(one["weights"]), one["heads"], one["rows"], one["columns"]};
   EXPECT_EQ(token_starts(attention, one["used"], one["front"], 1), list_of<std::int64_t>(one["starts"]));
   attention.weights.pop_back();
   EXPECT_THROW(token_starts(attention, 10, 1, 1), Error);
 }
 
 TEST(SpeechWords, rows_that_say_nothing_are_no_harm) {
-  const Attention attention = {std::vector<float>(2 * 4 * 20, 0.0F), 2, 4, 20};
+  const WordAttention attention = {std::vector<float>(2 * 4 * 20, 0.0F), 2, 4, 20};
   EXPECT_EQ(token_starts(attention, 20, 1, 1).size(), 2U);
 }
 

@@ -51,6 +51,7 @@ class CpuBackend : public Backend {
   std::size_t kv_page_bytes(const KvSpec& spec) const override;
   void kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::span<const Segment> segments) override;
   void attend(const AttentionArgs& args) override;
+  void attention_weights(const AttentionWeightsArgs& args) override;
   void experts(const ExpertsArgs& args) override;
 
   void argmax(ConstRows logits, std::span<std::int32_t> ids) override;

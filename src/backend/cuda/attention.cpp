@@ -146,4 +146,23 @@ void CudaBackend::attend(const AttentionArgs& args) {
                     "attention");
 }
 
+void CudaBackend::attention_weights(const AttentionWeightsArgs& args) {
+  const KvSpec& spec = args.kv->spec;
+  require(spec.kv_heads > 0 && args.heads % spec.kv_heads == 0 && args.q.cols == args.heads * spec.head_dim &&
+              args.q.rows == args.out.rows && args.out.cols > 0,
+          "the weights of a head over rows of another shape than its cache");
+  if (args.q.rows == 0) return;
+  device_->use();
+  const auto* pages = watched_pages_.put(*device_, staging_, args.pages);
+  device_->launched(kernels::cuda::attention_weights(stream(), {.shape = page_shape(spec),
+                                                                .pool = args.kv->memory.data(),
+                                                                .q = in(args.q),
+                                                                .out = out(args.out),
+                                                                .pages = pages,
+                                                                .heads = args.heads,
+                                                                .head = args.head,
+                                                                .scale = args.scale}),
+                    "attention weights");
+}
+
 }  // namespace diffuse::cuda

@@ -55,6 +55,7 @@ class CudaBackend : public Backend {
   std::size_t kv_page_bytes(const KvSpec& spec) const override;
   void kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::span<const Segment> segments) override;
   void attend(const AttentionArgs& args) override;
+  void attention_weights(const AttentionWeightsArgs& args) override;
   void experts(const ExpertsArgs& args) override;
 
   void argmax(ConstRows logits, std::span<std::int32_t> ids) override;
@@ -98,7 +99,7 @@ class CudaBackend : public Backend {
   Compute compute_;
   Staging staging_;
   Products products_;
-  Table ids_, positions_, slots_;
+  Table ids_, positions_, slots_, watched_pages_;
   // By what a plan depends on beside the segments: heads, window, causal, and the pages' shape.
   using AttentionKey = std::tuple<std::int64_t, std::int64_t, bool, std::int64_t, std::int64_t, std::int64_t>;
   std::map<AttentionKey, PlannedAttention> attentions_;

@@ -1,0 +1,324 @@
+#include "pipeline/recording.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/exact_math.hpp"
+#include "core/hash.hpp"
+#include "core/overloaded.hpp"
+#include "core/thread_pool.hpp"
+#include "media/log_mel.hpp"
+
+namespace diffuse {
+namespace {
+
+// The features of a piece, computed when its first window is encoded: a job may hold thousands of recordings.
+class Features {
+ public:
+  Features(std::vector<float> samples, std::int64_t bins) : samples_(std::move(samples)), bins_(bins) {}
+
+  std::shared_ptr<const EncoderInput> window(std::int64_t seek, std::int64_t frames) {
+    if (!mel_) {
+      ThreadPool alone(1);
+      mel_ = media::LogMel(bins_)(samples_, alone);
+      samples_ = {};
+    }
+    auto input = std::make_shared<EncoderInput>();
+    input->frames = media::frames_first(media::mel_window(*mel_, seek, frames), bins_);
+    return input;
+  }
+
+ private:
+  std::vector<float> samples_;  // at 16 kHz
+  std::int64_t bins_;
+  std::optional<media::MelFrames> mel_;
+};
+
+std::int64_t window_of(const SpeechStep& step) {
+  return std::visit(Overloaded{[](const DoneStep&) { return std::int64_t{-1}; },
+                               [](const auto& due) { return due.seek; }},
+                    step);
+}
+
+// Windows and attempts draw from streams of their own.
+std::uint64_t stream_of(std::uint64_t seed, std::size_t piece, const DecodeStep& step) {
+  const std::array<std::uint64_t, 3> key = {piece, static_cast<std::uint64_t>(step.seek),
+                                            static_cast<std::uint64_t>(step.attempt)};
+  return digest64(std::as_bytes(std::span(key)), seed);
+}
+
+}  // namespace
+
+struct Recording::Piece {
+  Piece(const SpeechRequest& request, std::vector<float> sound, std::int64_t first)
+      : first_sample(first),
+        transcriber(request.tokens, request.options, request.text,
+                    static_cast<std::int64_t>(sound.size()) / media::kMelHop, request.context),
+        features(std::make_shared<Features>(std::move(sound), request.bins)) {}
+
+  std::int64_t first_sample;  // in the recording
+  Transcriber transcriber;
+  std::shared_ptr<Features> features;
+  // Of the pass that is under way.
+  std::int64_t steps = 0;
+  std::optional<BeamSearch> beams;
+  std::vector<ScoredTokens> samples;  // a lane each
+  std::vector<std::uint8_t> ended;    // a lane each
+  double no_speech = 0;
+  // [pass][layer][position], and of each pass how many positions.
+  std::vector<std::vector<std::uint64_t>> digests;
+  std::vector<std::int64_t> positions;
+};
+
+Recording::Recording(std::shared_ptr<const SpeechRequest> request, std::size_t index, std::uint64_t seed)
+    : request_(std::move(request)), index_(index), seed_(seed) {
+  const auto& samples = *request_->samples;
+  const auto& options = request_->options;
+  if (options.batched) {
+    for (const auto& [begin, end] :
+         media::pieces_of(samples, media::speech_stretches(samples), media::kWindowSamples))
+      add_piece({samples.begin() + begin, samples.begin() + end}, begin);
+  } else if (options.vad_filter) {
+    condensed_.emplace(samples, media::speech_stretches(samples));
+    add_piece(condensed_->samples(), 0);
+  } else {
+    add_piece(samples, 0);
+  }
+}
+
+Recording::~Recording() = default;
+
+void Recording::add_piece(std::vector<float> samples, std::int64_t first_sample) {
+  pieces_.push_back(std::make_unique<Piece>(*request_, std::move(samples), first_sample));
+  plan_pass(pieces_.size() - 1, std::nullopt);
+}
+
+std::vector<Recording::Pass> Recording::take_passes() {
+  return std::exchange(passes_, {});
+}
+
+// What the piece asks for next; `window_before` is where the pass before it read, if it has just ended.
+void Recording::plan_pass(std::size_t piece, std::optional<std::int64_t> window_before) {
+  auto& state = *pieces_[piece];
+  const auto& step = state.transcriber.step();
+  state.steps = 0;
+  state.beams.reset();
+  state.samples.clear();
+  state.ended.clear();
+  if (std::holds_alternative<DoneStep>(step)) {
+    state.features.reset();
+    return;
+  }
+  Pass pass;
+  pass.piece = piece;
+  pass.sequence = sequence_of(piece, step);
+  pass.same_window = window_before == window_of(step);
+  passes_.push_back(std::move(pass));
+}
+
+void Recording::reserve(Sequence& sequence) const {
+  const auto& options = request_->options;
+  const bool hot = std::ranges::any_of(options.temperatures, [](double t) { return t > 0; });
+  const bool cold = std::ranges::any_of(options.temperatures, [](double t) { return t == 0; });
+  sequence.most_lanes = static_cast<std::int32_t>(
+      std::max(cold ? options.beam_size : std::int64_t{1}, hot ? options.best_of : std::int64_t{1}));
+  sequence.most_tokens = request_->context;
+}
+
+Sequence Recording::sequence_of(std::size_t piece, const SpeechStep& step) {
+  auto& state = *pieces_[piece];
+  const auto& tokens = *request_->tokens;
+  Sequence sequence;
+  ChoiceRules rules;
+  std::visit(
+      Overloaded{
+          [&](const DetectStep&) {
+            sequence.prompt = {tokens.start};
+            sequence.max_new_tokens = 1;
+            sequence.sampling.logprobs = 0;
+            OneOf languages;
+            for (const auto& language : tokens.languages) languages.ids.push_back(language.id);
+            rules = std::move(languages);
+          },
+          [&](const DecodeStep& decode) {
+            sequence.prompt = decode.prompt.tokens;
+            sequence.max_new_tokens = decode.max_new_tokens;
+            sequence.sampling.temperature = decode.temperature;
+            sequence.sampling.seed = stream_of(seed_, piece, decode);
+            sequence.sampling.logprobs = 0;
+            if (tokens.no_speech >= 0) {
+              sequence.sampling.probe_position = static_cast<std::int32_t>(decode.prompt.start);
+              sequence.sampling.probe_token = tokens.no_speech;
+            }
+            sequence.lanes = static_cast<std::int32_t>(std::max(decode.beams, decode.samples));
+            if (decode.beams > 1) {
+              sequence.sampling.candidates = static_cast<std::int32_t>(decode.beams) + 1;
+              state.beams.emplace(decode.beams, request_->options.patience, tokens.end);
+            } else {
+              state.samples.resize(static_cast<std::size_t>(sequence.lanes));
+              state.ended.resize(static_cast<std::size_t>(sequence.lanes));
+            }
+            rules = SpeechChoice{decode.rules, tokens};
+          },
+          [&](const AlignStep& align) {
+            sequence.prompt = align.tokens;
+            sequence.sampling.watched_ids = tokens.end;
+          },
+          [](const DoneStep&) {},
+      },
+      step);
+  sequence.rules = pack_choice(rules);
+  sequence.sampling.rules = static_cast<std::int32_t>(sequence.rules.size());
+  sequence.sampling.request = static_cast<std::int64_t>(index_);
+  sequence.memory_rows = request_->memory_rows;
+  const auto seek = window_of(step);
+  const auto frames = std::visit(Overloaded{[](const DoneStep&) { return std::int64_t{0}; },
+                                            [](const auto& due) { return due.frames; }},
+                                 step);
+  sequence.input = [features = state.features, seek, frames] { return features->window(seek, frames); };
+  reserve(sequence);
+  return sequence;
+}
+
+Decision Recording::on_chosen(std::size_t piece, std::span<const ChosenToken> chosen) {
+  auto& state = *pieces_[piece];
+  const auto& step = state.transcriber.step();
+  broken_ = broken_ || std::ranges::any_of(chosen, [](const ChosenToken& each) { return each.token.id < 0; });
+  if (broken_) return {.ended = true};
+  if (const auto* detect = std::get_if<DetectStep>(&step)) {
+    const auto window = detect->seek;
+    const auto& token = chosen.front().token;
+    state.transcriber.detected(
+        {.id = token.id, .probability = exact::exp(static_cast<double>(token.logprob)), .all = {}});
+    plan_pass(piece, window);
+    return {.ended = true};
+  }
+  const auto& decode = std::get<DecodeStep>(step);
+  if (state.steps++ == 0) state.no_speech = static_cast<double>(chosen.front().probe);
+  auto decision = state.beams ? on_beams(state, chosen) : on_samples(state, chosen);
+  decision.ended = decision.ended || state.steps == decode.max_new_tokens;
+  if (decision.ended) finish_decode(piece);
+  return decision;
+}
+
+Decision Recording::on_beams(Piece& piece, std::span<const ChosenToken> chosen) {
+  auto& beams = *piece.beams;
+  std::vector<std::vector<TokenLogprob>> likeliest;
+  for (const auto& row : chosen.first(beams.rows())) likeliest.push_back(row.token.top);
+  const auto sources = beams.advance(likeliest);
+  Decision decision;
+  decision.ended = beams.finished() || sources.empty();
+  const auto lanes = chosen.size() > 1 ? chosen.size() : static_cast<std::size_t>(request_->options.beam_size);
+  // Where fewer beams than lanes are left, the first goes on in the others too, and nobody looks there.
+  for (std::size_t lane = 0; !decision.ended && lane < lanes; ++lane) {
+    const auto beam = lane < sources.size() ? lane : 0;
+    decision.lanes.push_back({beams.live()[beam].tokens.back(), static_cast<std::int32_t>(sources[beam])});
+  }
+  return decision;
+}
+
+Decision Recording::on_samples(Piece& piece, std::span<const ChosenToken> chosen) {
+  const auto end = request_->tokens->end;
+  const bool first = piece.steps == 1;
+  Decision decision;
+  for (std::size_t lane = 0; lane < chosen.size(); ++lane) {
+    const auto& token = chosen[lane].token;
+    if (piece.ended[lane] == 0) {
+      auto& sample = piece.samples[lane];
+      sample.logprob += static_cast<double>(token.logprob);
+      piece.ended[lane] = token.id == end ? 1 : 0;
+      if (token.id != end) sample.tokens.push_back(token.id);
+    }
+    decision.lanes.push_back({token.id, first ? 0 : static_cast<std::int32_t>(lane)});
+  }
+  decision.ended = std::ranges::all_of(piece.ended, [](auto ended) { return ended != 0; });
+  return decision;
+}
+
+void Recording::finish_decode(std::size_t piece) {
+  auto& state = *pieces_[piece];
+  const auto window = window_of(state.transcriber.step());
+  auto candidates = state.beams ? state.beams->candidates() : std::move(state.samples);
+  const auto best = best_of(candidates, request_->options.length_penalty);
+  state.transcriber.decoded({.chosen = std::move(candidates[best].tokens),
+                             .logprob = candidates[best].logprob,
+                             .no_speech_prob = state.no_speech});
+  plan_pass(piece, window);
+}
+
+void Recording::on_watched(std::size_t piece, const Watched& watched) {
+  auto& state = *pieces_[piece];
+  const auto& step = std::get<AlignStep>(state.transcriber.step());
+  const auto heads = static_cast<std::int64_t>(request_->tokens->alignment_heads.size());
+  std::vector<double> probabilities;
+  for (std::size_t i = 0; i < step.text; ++i)
+    probabilities.push_back(static_cast<double>(watched.likely[step.front + 1 + i]));
+  state.transcriber.aligned({.weights = watched.weights,
+                             .heads = heads,
+                             .rows = static_cast<std::int64_t>(step.tokens.size()),
+                             .columns = request_->memory_rows},
+                            probabilities);
+  plan_pass(piece, std::nullopt);
+}
+
+void Recording::on_left(std::size_t piece, std::span<const std::uint64_t> digests, std::int64_t positions) {
+  if (digests.empty()) return;
+  auto& state = *pieces_[piece];
+  state.digests.emplace_back(digests.begin(), digests.end());
+  state.positions.push_back(positions);
+}
+
+bool Recording::done() const {
+  return !broken_ && std::ranges::all_of(pieces_, [](const auto& piece) { return piece->transcriber.done(); });
+}
+
+bool Recording::broken() const {
+  return broken_;
+}
+
+Transcript Recording::transcript() const {
+  const auto rate = static_cast<double>(media::kSpeechRate);
+  Transcript whole;
+  whole.with_words = request_->options.word_timestamps;
+  for (const auto& piece : pieces_) {
+    auto part = piece->transcriber.transcript();
+    if (condensed_) {
+      move_times(part, [&](double time, bool ends) { return condensed_->original(time, ends); });
+    } else if (piece->first_sample > 0) {
+      const double begin = static_cast<double>(piece->first_sample) / rate;
+      move_times(part, [&](double time, bool) { return begin + time; });
+    }
+    append_piece(whole, part);
+  }
+  whole.duration = static_cast<double>(request_->samples->size()) / rate;
+  return whole;
+}
+
+std::vector<std::int32_t> Recording::said() const {
+  std::vector<std::int32_t> all;
+  for (const auto& piece : pieces_) {
+    const auto& part = piece->transcriber.said();
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+Trace Recording::trace(std::int64_t layers) const {
+  Trace trace;
+  trace.layers = layers;
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    for (const auto& piece : pieces_) {
+      for (std::size_t pass = 0; pass < piece->digests.size(); ++pass) {
+        const auto count = piece->positions[pass];
+        const auto from = piece->digests[pass].begin() + layer * count;
+        trace.digests.insert(trace.digests.end(), from, from + count);
+      }
+    }
+  }
+  if (layers > 0) trace.positions = static_cast<std::int64_t>(trace.digests.size()) / layers;
+  return trace;
+}
+
+}  // namespace diffuse
