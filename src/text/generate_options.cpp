@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxStops = 64;
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
+constexpr double kMostGuidance = 10'000;
 
 // A value and what to call it in an error.
 struct Given {
@@ -119,7 +120,7 @@ constexpr std::array kFields = {
           [](Options& o, const Given& g) { o.num_inference_steps = g.integer(1, 100'000); }},
     Field{"guidance_scale",
           [](Options& o, const Given& g) {
-            o.guidance_scale = g.number(0, 10'000, false, "a number from 0 to 10000");
+            o.guidance_scale = g.number(0, kMostGuidance, false, "a number from 0 to 10000");
           }},
     Field{"height", [](Options& o, const Given& g) { o.height = g.integer(1, 65536); }},
     Field{"width", [](Options& o, const Given& g) { o.width = g.integer(1, 65536); }},
@@ -180,6 +181,13 @@ std::optional<std::int64_t> read_count(const Json& object, const char* key, cons
   return Given{*found, what + ": '" + key + "'"}.integer(0, kMaxCount);
 }
 
+std::optional<double> read_guidance(const Json& object, const std::string& what) {
+  constexpr const char* kKey = "guidance_scale";
+  const auto found = object.find(kKey);
+  if (found == object.end() || found->is_null()) return std::nullopt;
+  return Given{*found, what + ": '" + kKey + "'"}.number(0, kMostGuidance, false, "a number from 0 to 10000");
+}
+
 std::vector<std::vector<std::int32_t>> read_runs(const Json& object, const char* key,
                                                  const std::string& what) {
   std::vector<std::vector<std::int32_t>> runs;
@@ -215,6 +223,7 @@ void fill_missing(GenerationConfig& config, const GenerationConfig& from) {
   fill(config.min_new_tokens, from.min_new_tokens);
   fill(config.no_repeat_ngram_size, from.no_repeat_ngram_size);
   fill(config.bad_words, from.bad_words);
+  fill(config.guidance_scale, from.guidance_scale);
 }
 
 }  // namespace
@@ -249,6 +258,7 @@ GenerationConfig parse_generation_config(const Json& object, const std::string& 
   config.min_new_tokens = read_count(object, "min_new_tokens", what);
   config.no_repeat_ngram_size = read_count(object, "no_repeat_ngram_size", what);
   config.bad_words = read_runs(object, "bad_words_ids", what);
+  config.guidance_scale = read_guidance(object, what);
   return config;
 }
 

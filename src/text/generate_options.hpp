@@ -63,6 +63,9 @@ struct GenerationConfig {
   std::optional<std::int64_t> min_new_tokens;
   std::optional<std::int64_t> no_repeat_ngram_size;
   std::vector<std::vector<std::int32_t>> bad_words;
+
+  // Of a model that makes media: what holds where a job says none.
+  std::optional<double> guidance_scale;
 };
 
 // Reads the names above from a generation_config.json (or a config.json): eos_token_id (an id or a list),

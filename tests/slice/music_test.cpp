@@ -107,10 +107,10 @@ class GoldenMusic : public testing::TestWithParam<GoldenCase> {
  public:
   GoldenMusic() : subject_(GetParam().folder), recipe_(subject_.model.recipe) {}
 
-  void on_every_target(void (GoldenMusic::*check)()) {
+  void on_every_target(void (GoldenMusic::*check)(), Compute compute = Compute::f32) {
     for (const auto& processor : processors()) {
       SCOPED_TRACE(processor);
-      backend_ = make_backend(processor, 1, Compute::f32);
+      backend_ = make_backend(processor, 1, compute);
       (this->*check)();
     }
   }
@@ -236,6 +236,7 @@ TEST_P(GoldenMusic, Codes) {
 }
 TEST_P(GoldenMusic, SplitIsTheWhole) {
   on_every_target(&GoldenMusic::check_split);
+  on_every_target(&GoldenMusic::check_split, Compute::bf16);
 }
 
 INSTANTIATE_TEST_SUITE_P(, GoldenMusic, testing::ValuesIn(golden_cases(GoldenKind::walks_codebooks)),

@@ -1,5 +1,6 @@
 // The delay pattern against transformers' masks, guidance and sampling.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -8,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "text/codebook_delay.hpp"
+#include "text/codebook_request.hpp"
 #include "text/codebook_sampling.hpp"
 
 namespace diffuse {
@@ -118,6 +120,59 @@ TEST(SampleCodes, FollowsTheirProbabilities) {
   }
   EXPECT_NEAR(second[0], 3000, 120);
   EXPECT_NEAR(second[1], 2000, 130);
+}
+
+const CodebookShape kShape = {.codebooks = 4, .channels = 1, .codes = 64, .max_positions = 100};
+
+TEST(CodebookRequest, TakesTheJobsOptionsOverTheCheckpoints) {
+  GenerateOptions options;
+  options.max_new_tokens = 30;
+  GenerationConfig generation;
+  const auto plain = codebook_request(options, generation, kShape);
+  EXPECT_EQ(plain.delay.frames(), 27);
+  EXPECT_EQ(plain.delay.start(), (std::vector<std::int32_t>(4, 64)));
+  EXPECT_EQ(plain.rows(), 1);
+  generation = parse_generation_config(
+      {{"guidance_scale", 3.0}, {"bos_token_id", 64}, {"pad_token_id", 64}, {"decoder_start_token_id", 64}},
+      "config");
+  EXPECT_EQ(codebook_request(options, generation, kShape).guidance, 3);
+  EXPECT_EQ(codebook_request(options, generation, kShape).rows(), 2);
+  options.guidance_scale = 1;
+  EXPECT_EQ(codebook_request(options, generation, kShape).rows(), 1);
+  options.max_new_tokens = 256;
+  EXPECT_EQ(codebook_request(options, generation, kShape).delay.new_tokens(), 100);
+}
+
+TEST(CodebookRequest, RefusesWhatCodesDoNotHave) {
+  const auto message = [](const Json& generate, const GenerationConfig& generation) -> std::string {
+    try {
+      codebook_request(parse_generate(generate, "generate"), generation, kShape);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::bad_data);
+      return error.what();
+    }
+    return "nothing";
+  };
+  using ::testing::HasSubstr;
+  EXPECT_EQ(message({{"temperature", 1}, {"top_k", 50}, {"n", 2}, {"ignore_eos", true}}, {}), "nothing");
+  const std::vector<std::pair<const char*, Json>> asked = {{"stop", Json::array({"x"})},
+                                                           {"repetition_penalty", 1.2},
+                                                           {"logprobs", 0},
+                                                           {"min_length", 2},
+                                                           {"min_new_tokens", 2},
+                                                           {"no_repeat_ngram_size", 2},
+                                                           {"forced_bos_token_id", 2},
+                                                           {"num_beams", 2}};
+  for (const auto& [key, value] : asked) {
+    EXPECT_THAT(message({{key, value}}, {}), HasSubstr("'" + std::string(key) + "' is ")) << key;
+  }
+  GenerationConfig other;
+  other.bos_id = 63;
+  EXPECT_THAT(message({}, other), HasSubstr("started with the id 63, and the row behind its codes is 64"));
+  other.decoder_start_id = 64;
+  EXPECT_EQ(message({}, other), "nothing");
+  other.pad_id = 0;
+  EXPECT_THAT(message({}, other), HasSubstr("padded with the id 0"));
 }
 
 }  // namespace
