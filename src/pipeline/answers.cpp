@@ -20,6 +20,15 @@ struct Answers::Running {
   Sample out;
 };
 
+// The beams of a request: its samples are the best of them.
+struct Answers::Searching {
+  Searching(std::size_t index, const TextBeamOptions& options) : request(index), beams(options) {}
+  std::size_t request;
+  TextBeams beams;
+  std::optional<std::chrono::steady_clock::time_point> first_token;
+  bool broken = false;
+};
+
 namespace {
 
 std::string hash_of(const PreparedRequest& request, const std::vector<Sample>& samples) {
@@ -40,7 +49,11 @@ std::string hash_of(const PreparedRequest& request, const std::vector<Sample>& s
 
 Answers::Answers(const std::vector<PreparedRequest>& prepared, const TextSide& text,
                  std::int64_t trace_layers, std::map<std::uint64_t, RequestResult> kept, OnRequest on_request)
-    : prepared_(prepared), trace_layers_(trace_layers), on_request_(std::move(on_request)) {
+    : prepared_(prepared),
+      tokenizer_(text.tokenizer ? &*text.tokenizer : nullptr),
+      generation_(text.generation),
+      trace_layers_(trace_layers),
+      on_request_(std::move(on_request)) {
   results_.resize(prepared.size());
   open_samples_.resize(prepared.size());
   for (std::size_t index = 0; index < prepared.size(); ++index) {
@@ -70,6 +83,12 @@ Answers::Answers(const std::vector<PreparedRequest>& prepared, const TextSide& t
     if (request.max_new_tokens == 0) {
       for (auto& sample : result.samples) sample.finish = Finish::length;
       complete(index);
+      continue;
+    }
+    if (request.options.num_beams > 1) {
+      open_samples_[index] = 1;
+      parts_.emplace_back(std::make_unique<Searching>(index, beam_options(request, text.generation)));
+      more_.push_back(make_sequence(request, index, 0));
       continue;
     }
     open_samples_[index] = request.options.n;
@@ -176,8 +195,50 @@ Decision Answers::on_chosen(std::size_t sequence, std::span<const ChosenToken> c
             return Decision{.ended = take_token(*running, chosen.front().token)};
           },
           [&](const Pass& pass) { return hear(Pass(pass), chosen); },
+          [&](std::unique_ptr<Searching>& searching) { return search(*searching, chosen); },
       },
       parts_[sequence]);
+}
+
+Decision Answers::search(Searching& searching, std::span<const ChosenToken> chosen) {
+  auto& beams = searching.beams;
+  if (!searching.first_token) searching.first_token = std::chrono::steady_clock::now();
+  searching.broken = std::ranges::any_of(chosen, [](const ChosenToken& row) { return row.token.id < 0; });
+  if (searching.broken) return {.ended = true};
+  std::vector<std::vector<TokenLogprob>> likeliest;
+  for (const auto& row : chosen.first(beams.rows())) likeliest.push_back(row.token.top);
+  const auto sources = beams.advance(likeliest);
+  if (beams.finished()) return {.ended = true};
+  std::vector<std::int32_t> tokens;
+  for (const auto& beam : beams.live()) tokens.push_back(beam.tokens.back());
+  return go_on(tokens, sources, prepared_[searching.request].options.num_beams);
+}
+
+void Answers::finish_search(Searching& searching, Trace trace) {
+  const auto& request = prepared_[searching.request];
+  auto& result = results_[searching.request];
+  if (searching.broken) {
+    result.status = Status::bad;
+    result.message = "the model's logits are not finite on this prompt: its weights or this build overflow";
+  } else {
+    const auto& found = searching.beams.results();
+    result.samples.resize(std::min(found.size(), static_cast<std::size_t>(request.options.n)));
+    const EosSet ends(request.options.ignore_eos ? std::vector<std::int32_t>() : generation_.eos_ids);
+    for (std::size_t i = 0; i < result.samples.size(); ++i) {
+      auto& sample = result.samples[i];
+      sample.tokens = found[i].tokens;
+      const bool ended = ends.contains(sample.tokens.back());
+      sample.finish = ended ? Finish::end_of_text : Finish::length;
+      if (tokenizer_ != nullptr) {
+        const auto text = std::span(sample.tokens).first(sample.tokens.size() - (ended ? 1 : 0));
+        sample.text = tokenizer_->decode(text, true);
+      }
+    }
+    if (!trace.digests.empty()) result.samples.front().trace = std::move(trace);
+  }
+  const auto elapsed = std::chrono::steady_clock::now() - *searching.first_token;
+  result.seconds = std::chrono::duration<double>(elapsed).count();
+  complete(searching.request);
 }
 
 bool Answers::take_token(Running& running, const SampledToken& token) {
@@ -224,6 +285,12 @@ void Answers::end(Running& running, Finish finish) {
 
 void Answers::on_done(std::size_t sequence, std::vector<std::uint64_t> digests, std::int64_t positions) {
   if (const auto* pass = std::get_if<Pass>(&parts_[sequence])) return leave(*pass, digests, positions);
+  if (const auto* searching = std::get_if<std::unique_ptr<Searching>>(&parts_[sequence])) {
+    auto& search = **searching;
+    if (!search.beams.finished() && !search.broken) return;  // the run is stopping
+    finish_search(search, {trace_layers_, positions, std::move(digests)});
+    return;
+  }
   auto& running = *std::get<std::unique_ptr<Running>>(parts_[sequence]);
   if (!running.ended) return;  // the run is stopping; it starts again when the job goes on
   auto& result = results_[running.request];

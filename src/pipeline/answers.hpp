@@ -48,7 +48,8 @@ class Answers {
     std::size_t recording = 0;
     std::size_t piece = 0;
   };
-  using Part = std::variant<std::unique_ptr<Running>, Pass>;
+  struct Searching;
+  using Part = std::variant<std::unique_ptr<Running>, Pass, std::unique_ptr<Searching>>;
   struct Heard {
     std::size_t request = 0;
     std::unique_ptr<Recording> recording;
@@ -57,6 +58,8 @@ class Answers {
     std::optional<std::chrono::steady_clock::time_point> begin;
     bool reported = false;
   };
+  Decision search(Searching& searching, std::span<const ChosenToken> chosen);
+  void finish_search(Searching& searching, Trace trace);
   Decision hear(const Pass& pass, std::span<const ChosenToken> chosen);
   void take_passes(std::size_t recording);
   void leave(const Pass& pass, std::span<const std::uint64_t> digests, std::int64_t positions);
@@ -68,6 +71,8 @@ class Answers {
   void complete(std::size_t request);
 
   const std::vector<PreparedRequest>& prepared_;
+  const Tokenizer* tokenizer_;  // null: texts stay empty
+  const GenerationConfig& generation_;
   std::int64_t trace_layers_;
   OnRequest on_request_;
   std::vector<Sequence> sequences_;

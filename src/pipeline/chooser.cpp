@@ -102,13 +102,10 @@ void Chooser::tell(const Descriptor& command, std::span<const std::int32_t> told
 SampledToken Chooser::rank(std::span<float> logits, const SlotState& slot) {
   const auto& spec = slot.sampling;
   if (!usable(logits)) return {};
-  if (spec.rules == 0) {
-    auto top = top_logprobs(logits, spec.candidates, scratch_);
-    return {top.front().id, top.front().logprob, std::move(top)};
-  }
   const bool left = counts_what_is_left(slot.rules);
   if (!left) make_logprobs(logits);
-  apply_choice(slot.rules, slot.history, slot.prompt, logits);
+  if (spec.repetition_penalty != 1) penalize_repeats(logits, slot.history, spec.repetition_penalty);
+  if (spec.rules > 0) apply_choice(slot.rules, slot.history, slot.prompt, logits);
   if (!usable(logits)) return {};
   auto top = left ? top_logprobs(logits, spec.candidates, scratch_)
                   : highest_logprobs(logits, spec.candidates, scratch_);

@@ -493,6 +493,16 @@ class Driver {
 
 }  // namespace
 
+Decision go_on(std::span<const std::int32_t> tokens, std::span<const std::size_t> sources,
+               std::int64_t lanes) {
+  Decision decision;
+  for (std::size_t lane = 0; lane < static_cast<std::size_t>(lanes); ++lane) {
+    const auto beam = lane < tokens.size() ? lane : 0;
+    decision.lanes.push_back({tokens[beam], static_cast<std::int32_t>(sources[beam])});
+  }
+  return decision;
+}
+
 SequenceNeed need_of(const Sequence& sequence) {
   return {.prompt_tokens = static_cast<std::int64_t>(sequence.prompt.size()),
           .max_new_tokens = sequence.max_new_tokens,

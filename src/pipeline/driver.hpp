@@ -49,6 +49,11 @@ struct Decision {
   std::vector<Lane> lanes = {};
 };
 
+// Beams that go on with these tokens, each behind the lane in `sources`. Where there are fewer beams than
+// lanes, the first goes on in the others too, and nobody looks there.
+Decision go_on(std::span<const std::int32_t> tokens, std::span<const std::size_t> sources,
+               std::int64_t lanes);
+
 // See SampleSpec::watched_ids.
 struct Watched {
   std::vector<float> weights;  // [watched heads, prompt, memory rows]

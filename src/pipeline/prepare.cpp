@@ -68,9 +68,14 @@ void check_prompt(const PreparedRequest& request, const ModelLimits& limits) {
 }
 
 void check_memory(const PreparedRequest& request, const ModelLimits& limits) {
-  const auto whole = [](std::int64_t rows) { return (rows + kPageTokens - 1) / kPageTokens * kPageTokens; };
   auto needed = static_cast<std::int64_t>(request.prompt.size()) + request.max_new_tokens;
-  if (request.memory_rows > 0) needed = whole(needed) + whole(request.memory_rows);
+  if (request.memory_rows > 0 || request.options.num_beams > 1) {
+    const SequenceNeed need{.prompt_tokens = static_cast<std::int64_t>(request.prompt.size()),
+                            .max_new_tokens = request.max_new_tokens,
+                            .memory_rows = request.memory_rows,
+                            .lanes = static_cast<std::int32_t>(request.options.num_beams)};
+    needed = pages_needed(need, kPageTokens) * kPageTokens;
+  }
   if (needed > limits.kv_positions) {
     throw_bad_data("prompt and answer together take " + std::to_string(needed) +
                    " positions of key-value memory, and there is room for " +
@@ -124,9 +129,8 @@ void read_first_window(PreparedRequest& out, const Encoder& encoder, const std::
   const auto& front = std::get<FramesFront>(encoder.front);
   ThreadPool alone(1);
   const auto mel = media::LogMel(front.features)(samples, alone);
-  const auto frames = std::min(static_cast<std::int64_t>(samples.size()) / media::kMelHop, media::kWindowFrames);
   auto input = std::make_shared<EncoderInput>();
-  input->frames = media::frames_first(media::mel_window(mel, 0, frames), front.features);
+  input->frames = media::frames_first(media::mel_window(mel, 0, media::kWindowFrames), front.features);
   out.memory_rows = memory_rows(encoder, *input);
   out.input = std::move(input);
 }
@@ -146,7 +150,8 @@ class SpeechSide {
     if (!request.language.empty()) set_language(options, request.language, "the request");
     if (!request.task.empty()) set_task(options, request.task, "the request");
     if (!text_.tokenizer)
-      throw_bad_data("the model folder has no tokenizer.json, and a transcript needs one; give `tokens` beside `audio`");
+      throw_bad_data(
+          "the model folder has no tokenizer.json, and a transcript needs one; give `tokens` beside `audio`");
     speech->tokens = tokens();
     speech->text = speech_text(*text_.tokenizer, *speech->tokens, options);
     speech->samples = std::make_shared<const std::vector<float>>(
@@ -155,12 +160,28 @@ class SpeechSide {
     speech->bins = front.features;
     speech->memory_rows = limits_.encoder->max_positions;
     speech->context = limits_.max_positions;
+    check_window(*speech);
     // What the model cannot do is found here, not in the middle of the run.
     Transcriber(speech->tokens, options, speech->text, 0, speech->context);
     out.speech = std::move(speech);
   }
 
  private:
+  void check_window(const SpeechRequest& speech) const {
+    const auto most = speech.most();
+    if (most.most_lanes > kMaxEntries / 2) {
+      throw_bad_data("`beam_size` or `best_of` is " + std::to_string(most.most_lanes) + ", and at most " +
+                     std::to_string(kMaxEntries / 2) + " run side by side");
+    }
+    const auto needed = pages_needed(most, kPageTokens) * kPageTokens;
+    if (needed > limits_.kv_positions) {
+      throw_bad_data("a window with " + std::to_string(most.most_lanes) + " beams or samples takes " +
+                     std::to_string(needed) + " positions of key-value memory, and there is room for " +
+                     std::to_string(limits_.kv_positions) +
+                     "; raise --kv-memory or lower beam_size and best_of");
+    }
+  }
+
   std::shared_ptr<const SpeechTokens> tokens() {
     if (!tokens_) {
       if (text_.generation_json.is_null())
@@ -200,6 +221,18 @@ ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions) {
   return {recipe.vocab, recipe.max_positions, kv_positions, recipe.encoder ? &*recipe.encoder : nullptr};
 }
 
+SequenceNeed SpeechRequest::most() const {
+  const auto any = [&](auto test) { return std::ranges::any_of(options.temperatures, test); };
+  const auto cold = any([](double t) { return t == 0; }) ? options.beam_size : 1;
+  const auto hot = any([](double t) { return t > 0; }) ? options.best_of : 1;
+  return {.prompt_tokens = 1,
+          .max_new_tokens = 0,
+          .memory_rows = memory_rows,
+          .lanes = 1,
+          .most_lanes = static_cast<std::int32_t>(std::max(cold, hot)),
+          .most_tokens = context};
+}
+
 std::int64_t PreparedRequest::prompt_tokens() const {
   return static_cast<std::int64_t>(input && !input->ids.empty() ? input->ids.size() : prompt.size());
 }
@@ -208,7 +241,9 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
                                      const std::vector<std::uint64_t>& seeds) {
   std::optional<SpeechSide> speech;
   if (reads_sound(limits)) speech.emplace(job, text, limits);
-  const auto text_keys = [&](const Json& generate) { return speech ? without_speech_keys(generate) : generate; };
+  const auto text_keys = [&](const Json& generate) {
+    return speech ? without_speech_keys(generate) : generate;
+  };
   const auto defaults = parse_generate(text_keys(job.generate), "the job's generate");
   std::vector<PreparedRequest> prepared;
   for (std::size_t index = 0; index < job.requests.size(); ++index) {
@@ -235,10 +270,10 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
       out.seed = index < seeds.size() ? seeds[index] : out.options.seed.value_or(derived_seed(job, index));
       out.prompt = ids_of(request, text);
       if (speech) {
-        if (!request.audio) throw_bad_data("this model reads sound, and the request holds none: give it `audio`");
-        read_first_window(
-            out, *limits.encoder,
-            media::resample(request.audio->samples, request.audio->rate, media::kSpeechRate));
+        if (!request.audio)
+          throw_bad_data("this model reads sound, and the request holds none: give it `audio`");
+        read_first_window(out, *limits.encoder,
+                          media::resample(request.audio->samples, request.audio->rate, media::kSpeechRate));
       } else if (limits.encoder != nullptr) {
         read_source(out, limits, text.generation);
       }
@@ -246,6 +281,8 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
       out.max_new_tokens = std::min(out.options.max_new_tokens,
                                     limits.max_positions - static_cast<std::int64_t>(out.prompt.size()));
       if (limits.encoder != nullptr) out.rules = rules_of(out, text.generation);
+      if (out.options.num_beams > 1)
+        out.candidates = static_cast<std::int32_t>(beam_options(out, text.generation).candidates());
       check_memory(out, limits);
     } catch (const Error& problem) {
       if (problem.code() == ExitCode::internal) throw;
@@ -253,6 +290,18 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
     }
   }
   return prepared;
+}
+
+TextBeamOptions beam_options(const PreparedRequest& request, const GenerationConfig& generation) {
+  const auto& options = request.options;
+  TextBeamOptions beams;
+  beams.beams = options.num_beams;
+  beams.length_penalty = options.length_penalty.value_or(generation.length_penalty.value_or(1));
+  beams.early_stopping =
+      options.early_stopping.value_or(generation.early_stopping.value_or(EarlyStopping::no));
+  beams.max_new_tokens = request.max_new_tokens;
+  if (!options.ignore_eos) beams.end_ids = generation.eos_ids;
+  return beams;
 }
 
 Sequence make_sequence(const PreparedRequest& request, std::size_t index, std::int32_t sample) {
@@ -273,6 +322,8 @@ Sequence make_sequence(const PreparedRequest& request, std::size_t index, std::i
   sequence.sampling.sample = sample;
   sequence.sampling.top_k = static_cast<std::int32_t>(std::min<std::int64_t>(params.top_k, 1 << 30));
   sequence.sampling.logprobs = params.logprobs;
+  sequence.lanes = static_cast<std::int32_t>(request.options.num_beams);
+  sequence.sampling.candidates = request.candidates;
   return sequence;
 }
 

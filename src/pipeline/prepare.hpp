@@ -13,12 +13,12 @@
 #include "job/result.hpp"
 #include "pipeline/driver.hpp"
 #include "text/chat_template.hpp"
+#include "text/choice_rules.hpp"
 #include "text/generate_options.hpp"
 #include "text/speech_options.hpp"
 #include "text/speech_tokens.hpp"
 #include "text/speech_transcriber.hpp"
 #include "text/stop.hpp"
-#include "text/choice_rules.hpp"
 #include "text/tokenizer.hpp"
 
 namespace diffuse {
@@ -43,6 +43,9 @@ struct SpeechRequest {
   std::int64_t bins = 0;                              // of a frame of features
   std::int64_t memory_rows = 0;                       // of a window
   std::int64_t context = 0;                           // positions of the decoder
+
+  // What a window and all its attempts take.
+  SequenceNeed most() const;
 };
 
 struct PreparedRequest {
@@ -53,6 +56,7 @@ struct PreparedRequest {
   std::vector<std::int32_t> prompt;  // where the model reads an encoder: what the answer starts with
   std::int64_t max_new_tokens = 0;   // cut to what the context has room for
   TokenRules rules;
+  std::int32_t candidates = 0;  // of a row, where there are beams
   std::shared_ptr<const EncoderInput> input;  // what the encoder is given
   std::int64_t memory_rows = 0;
   std::shared_ptr<const SpeechRequest> speech;  // then there is no prompt
@@ -73,7 +77,10 @@ ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions);  // whic
 std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const ModelLimits& limits,
                                      const std::vector<std::uint64_t>& seeds = {});
 
-// The sequence of one sample of a request.
+// Of a request with num_beams > 1.
+TextBeamOptions beam_options(const PreparedRequest& request, const GenerationConfig& generation);
+
+// The sequence of one sample of a request, or of its beams.
 Sequence make_sequence(const PreparedRequest& request, std::size_t index, std::int32_t sample);
 
 }  // namespace diffuse

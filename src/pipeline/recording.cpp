@@ -25,6 +25,9 @@ class Features {
       mel_ = media::LogMel(bins_)(samples_, alone);
       samples_ = {};
     }
+    // A recording that fits one window was filled up with silence before its features were computed, as in
+    // transformers; later windows are filled up with zeros.
+    if (mel_->frames == media::kWindowFrames) frames = media::kWindowFrames - seek;
     auto input = std::make_shared<EncoderInput>();
     input->frames = media::frames_first(media::mel_window(*mel_, seek, frames), bins_);
     return input;
@@ -37,9 +40,9 @@ class Features {
 };
 
 std::int64_t window_of(const SpeechStep& step) {
-  return std::visit(Overloaded{[](const DoneStep&) { return std::int64_t{-1}; },
-                               [](const auto& due) { return due.seek; }},
-                    step);
+  return std::visit(
+      Overloaded{[](const DoneStep&) { return std::int64_t{-1}; }, [](const auto& due) { return due.seek; }},
+      step);
 }
 
 // Windows and attempts draw from streams of their own.
@@ -118,67 +121,59 @@ void Recording::plan_pass(std::size_t piece, std::optional<std::int64_t> window_
   passes_.push_back(std::move(pass));
 }
 
-void Recording::reserve(Sequence& sequence) const {
-  const auto& options = request_->options;
-  const bool hot = std::ranges::any_of(options.temperatures, [](double t) { return t > 0; });
-  const bool cold = std::ranges::any_of(options.temperatures, [](double t) { return t == 0; });
-  sequence.most_lanes = static_cast<std::int32_t>(
-      std::max(cold ? options.beam_size : std::int64_t{1}, hot ? options.best_of : std::int64_t{1}));
-  sequence.most_tokens = request_->context;
-}
-
 Sequence Recording::sequence_of(std::size_t piece, const SpeechStep& step) {
   auto& state = *pieces_[piece];
   const auto& tokens = *request_->tokens;
   Sequence sequence;
   ChoiceRules rules;
-  std::visit(
-      Overloaded{
-          [&](const DetectStep&) {
-            sequence.prompt = {tokens.start};
-            sequence.max_new_tokens = 1;
-            sequence.sampling.logprobs = 0;
-            OneOf languages;
-            for (const auto& language : tokens.languages) languages.ids.push_back(language.id);
-            rules = std::move(languages);
-          },
-          [&](const DecodeStep& decode) {
-            sequence.prompt = decode.prompt.tokens;
-            sequence.max_new_tokens = decode.max_new_tokens;
-            sequence.sampling.temperature = decode.temperature;
-            sequence.sampling.seed = stream_of(seed_, piece, decode);
-            sequence.sampling.logprobs = 0;
-            if (tokens.no_speech >= 0) {
-              sequence.sampling.probe_position = static_cast<std::int32_t>(decode.prompt.start);
-              sequence.sampling.probe_token = tokens.no_speech;
-            }
-            sequence.lanes = static_cast<std::int32_t>(std::max(decode.beams, decode.samples));
-            if (decode.beams > 1) {
-              sequence.sampling.candidates = static_cast<std::int32_t>(decode.beams) + 1;
-              state.beams.emplace(decode.beams, request_->options.patience, tokens.end);
-            } else {
-              state.samples.resize(static_cast<std::size_t>(sequence.lanes));
-              state.ended.resize(static_cast<std::size_t>(sequence.lanes));
-            }
-            rules = SpeechChoice{decode.rules, tokens};
-          },
-          [&](const AlignStep& align) {
-            sequence.prompt = align.tokens;
-            sequence.sampling.watched_ids = tokens.end;
-          },
-          [](const DoneStep&) {},
-      },
-      step);
+  std::visit(Overloaded{
+                 [&](const DetectStep&) {
+                   sequence.prompt = {tokens.start};
+                   sequence.max_new_tokens = 1;
+                   sequence.sampling.logprobs = 0;
+                   OneOf languages;
+                   for (const auto& language : tokens.languages) languages.ids.push_back(language.id);
+                   rules = std::move(languages);
+                 },
+                 [&](const DecodeStep& decode) {
+                   sequence.prompt = decode.prompt.tokens;
+                   sequence.max_new_tokens = decode.max_new_tokens;
+                   sequence.sampling.temperature = decode.temperature;
+                   sequence.sampling.seed = stream_of(seed_, piece, decode);
+                   sequence.sampling.logprobs = 0;
+                   if (tokens.no_speech >= 0) {
+                     sequence.sampling.probe_position = static_cast<std::int32_t>(decode.prompt.start);
+                     sequence.sampling.probe_token = tokens.no_speech;
+                   }
+                   sequence.lanes = static_cast<std::int32_t>(std::max(decode.beams, decode.samples));
+                   if (decode.beams > 1) {
+                     sequence.sampling.candidates = static_cast<std::int32_t>(decode.beams) + 1;
+                     state.beams.emplace(decode.beams, request_->options.patience, tokens.end);
+                   } else {
+                     state.samples.resize(static_cast<std::size_t>(sequence.lanes));
+                     state.ended.resize(static_cast<std::size_t>(sequence.lanes));
+                   }
+                   rules = SpeechChoice{decode.rules, tokens};
+                 },
+                 [&](const AlignStep& align) {
+                   sequence.prompt = align.tokens;
+                   sequence.sampling.watched_ids = tokens.end;
+                 },
+                 [](const DoneStep&) {},
+             },
+             step);
   sequence.rules = pack_choice(rules);
   sequence.sampling.rules = static_cast<std::int32_t>(sequence.rules.size());
   sequence.sampling.request = static_cast<std::int64_t>(index_);
   sequence.memory_rows = request_->memory_rows;
   const auto seek = window_of(step);
-  const auto frames = std::visit(Overloaded{[](const DoneStep&) { return std::int64_t{0}; },
-                                            [](const auto& due) { return due.frames; }},
-                                 step);
+  const auto frames = std::visit(
+      Overloaded{[](const DoneStep&) { return std::int64_t{0}; }, [](const auto& due) { return due.frames; }},
+      step);
   sequence.input = [features = state.features, seek, frames] { return features->window(seek, frames); };
-  reserve(sequence);
+  const auto most = request_->most();
+  sequence.most_lanes = most.most_lanes;
+  sequence.most_tokens = most.most_tokens;
   return sequence;
 }
 
@@ -208,15 +203,10 @@ Decision Recording::on_beams(Piece& piece, std::span<const ChosenToken> chosen) 
   std::vector<std::vector<TokenLogprob>> likeliest;
   for (const auto& row : chosen.first(beams.rows())) likeliest.push_back(row.token.top);
   const auto sources = beams.advance(likeliest);
-  Decision decision;
-  decision.ended = beams.finished() || sources.empty();
-  const auto lanes = chosen.size() > 1 ? chosen.size() : static_cast<std::size_t>(request_->options.beam_size);
-  // Where fewer beams than lanes are left, the first goes on in the others too, and nobody looks there.
-  for (std::size_t lane = 0; !decision.ended && lane < lanes; ++lane) {
-    const auto beam = lane < sources.size() ? lane : 0;
-    decision.lanes.push_back({beams.live()[beam].tokens.back(), static_cast<std::int32_t>(sources[beam])});
-  }
-  return decision;
+  if (beams.finished() || sources.empty()) return {.ended = true};
+  std::vector<std::int32_t> tokens;
+  for (const auto& beam : beams.live()) tokens.push_back(beam.tokens.back());
+  return go_on(tokens, sources, request_->options.beam_size);
 }
 
 Decision Recording::on_samples(Piece& piece, std::span<const ChosenToken> chosen) {
@@ -271,7 +261,8 @@ void Recording::on_left(std::size_t piece, std::span<const std::uint64_t> digest
 }
 
 bool Recording::done() const {
-  return !broken_ && std::ranges::all_of(pieces_, [](const auto& piece) { return piece->transcriber.done(); });
+  return !broken_ &&
+         std::ranges::all_of(pieces_, [](const auto& piece) { return piece->transcriber.done(); });
 }
 
 bool Recording::broken() const {

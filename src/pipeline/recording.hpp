@@ -53,7 +53,6 @@ class Recording {
   void add_piece(std::vector<float> samples, std::int64_t first_sample);
   void plan_pass(std::size_t piece, std::optional<std::int64_t> window_before);
   Sequence sequence_of(std::size_t piece, const SpeechStep& step);
-  void reserve(Sequence& sequence) const;
   Decision on_beams(Piece& piece, std::span<const ChosenToken> chosen);
   Decision on_samples(Piece& piece, std::span<const ChosenToken> chosen);
   void finish_decode(std::size_t piece);

@@ -156,6 +156,7 @@ DriverReport SplitRun::run(const std::vector<Sequence>& sequences, const RunOpti
   schedule.page_tokens = kPageTokens;
   for (const auto& sequence : sequences)
     schedule.most_lanes = std::max({schedule.most_lanes, sequence.lanes, sequence.most_lanes});
+  schedule.max_group = std::max(schedule.max_group, schedule.most_lanes);  // they run together or not at all
   const auto places =
       static_cast<std::size_t>(schedule.max_group) * static_cast<std::size_t>(plan_.stages + 2);
   schedule.kv_pages = std::min(options.kv_pages, useful_pages(sequences, places));

@@ -109,7 +109,9 @@ AutoregressivePolicy::AutoregressivePolicy(ScheduleConfig config, std::span<cons
     tuner_.emplace(active_groups_);
     groups_.resize(std::max(groups_.size(), static_cast<std::size_t>(config.stages + 2)));
   }
-  const auto slots = std::min(count, std::int64_t{active_groups_} * static_cast<std::int64_t>(capacity()));
+  const auto slots =
+      std::min(count, std::max(std::int64_t{active_groups_} * static_cast<std::int64_t>(capacity()),
+                               std::int64_t{config.most_lanes}));
   slots_ = static_cast<std::int32_t>(slots);
   free_slots_.resize(static_cast<std::size_t>(slots));
   std::iota(free_slots_.rbegin(), free_slots_.rend(), 0);
@@ -127,9 +129,9 @@ bool AutoregressivePolicy::fits(const SequenceNeed& need) const {
          pages_needed(need, config_.page_tokens) <= config_.kv_pages;
 }
 
-// Of a group. Lanes of a sequence stay together, so that the last place of a group may be of no use.
+// Lanes that a group counts as full with: one that has fewer takes any sequence, and lanes stay together.
 std::size_t AutoregressivePolicy::capacity() const {
-  return static_cast<std::size_t>(std::max(config_.max_group - config_.most_lanes + 1, config_.most_lanes));
+  return static_cast<std::size_t>(config_.max_group - config_.most_lanes + 1);
 }
 
 std::size_t AutoregressivePolicy::add(const SequenceNeed& need) {
@@ -155,7 +157,8 @@ std::size_t AutoregressivePolicy::follow(std::size_t ended, const SequenceNeed& 
   require(!before.follower && !stopping_, "two followers of one sequence, or one while the run stops");
   auto whole = need;
   whole.most_lanes = reserved_lanes(before.need);
-  whole.most_tokens = std::max(before.need.prompt_tokens + before.need.max_new_tokens, before.need.most_tokens);
+  whole.most_tokens =
+      std::max(before.need.prompt_tokens + before.need.max_new_tokens, before.need.most_tokens);
   require(fits(whole) && need.lanes <= whole.most_lanes && need.memory_rows == before.need.memory_rows &&
               need.prompt_tokens + need.max_new_tokens <= whole.most_tokens,
           "a follower that needs more than was reserved");
@@ -365,7 +368,8 @@ bool AutoregressivePolicy::has_memory(std::size_t place) const {
 bool AutoregressivePolicy::place_is_free() const {
   if (waiting_.empty()) return false;
   const auto& next = sequences_[waiting_.front()];
-  return lanes_in_use_ + reserved_lanes(next.need) <= slots_ && next.pages <= config_.kv_pages - pages_in_use_;
+  return lanes_in_use_ + reserved_lanes(next.need) <= slots_ &&
+         next.pages <= config_.kv_pages - pages_in_use_;
 }
 
 bool AutoregressivePolicy::can_admit() const {
@@ -378,7 +382,8 @@ void AutoregressivePolicy::encode_next(std::vector<Action>& actions, bool idle) 
   const bool needed = place_is_free() && !has_memory(0);
   if (!needed && !idle) return;
   std::int64_t ahead = 0;
-  for (std::size_t place = 0; place < memories_; ++place) ahead += sequences_[waiting_[place]].need.memory_rows;
+  for (std::size_t place = 0; place < memories_; ++place)
+    ahead += sequences_[waiting_[place]].need.memory_rows;
   if (memories_ > 0 && ahead >= config_.encode_rows) return;
   Encode batch;
   std::int64_t rows = 0;
@@ -456,11 +461,12 @@ void AutoregressivePolicy::tune(const Flight& flight, double seconds) {
   if (live == 0) return;
   if (flight.prefill || !prefilling_.empty()) return tuner_->disturbed();
   const auto many = static_cast<std::int64_t>(live);
+  const auto least = std::min((live + capacity() - 1) / capacity(), groups_.size());
   tuner_->on({.seconds = seconds,
               .tokens = static_cast<std::int64_t>(flight.decoding),
               .live = many,
-              .least = static_cast<std::int32_t>(ceil_div(many, static_cast<std::int64_t>(capacity()))),
-              .most = static_cast<std::int32_t>(std::min(members, groups_.size()))});
+              .least = static_cast<std::int32_t>(least),
+              .most = static_cast<std::int32_t>(std::max(least, std::min(members, groups_.size())))});
   active_groups_ = tuner_->groups();
 }
 

@@ -174,29 +174,20 @@ Buffer Executor::make_carry() const {
   return backend_.allocate(static_cast<std::size_t>(limits_.max_rows * recipe_.hidden) * sizeof(float));
 }
 
-// Lanes that go on from others take over their pages and digests, all at once.
+// Lanes that go on from others take over their pages and digests: all of a step at once, for a lane may both
+// give and take.
 void Executor::move_lanes(const Descriptor& step) {
-  const auto entries = std::span(step.entry).first(step.entries);
-  for (std::size_t i = 0; i < entries.size();) {
-    if (entries[i].from < 0) {
-      ++i;
-      continue;
-    }
-    // The lanes of a sequence stand beside each other, at one position.
-    const auto position = entries[i].first_position;
-    std::vector<LaneMove> moves;
-    for (; i < entries.size() && entries[i].from >= 0 && entries[i].first_position == position; ++i)
-      moves.push_back({entries[i].slot, entries[i].from});
-    for (const auto& copy : pages_.move(moves, position)) copy_page(backend_, weights_.blocks, copy);
-    if (!limits_.trace) continue;
-    const auto before = trace_;
-    for (const auto& move : moves) {
-      const auto& from = before[static_cast<std::size_t>(move.from)];
-      auto& to = trace_[static_cast<std::size_t>(move.slot)];
-      for (std::size_t layer = 0; layer < to.size(); ++layer)
-        std::copy_n(from[layer].begin(), position, to[layer].begin());
-    }
+  std::vector<LaneMove> moves;
+  for (int i = 0; i < step.entries; ++i) {
+    const auto& entry = step.entry[static_cast<std::size_t>(i)];
+    if (entry.from >= 0) moves.push_back({entry.slot, entry.from, entry.first_position});
   }
+  for (const auto& copy : pages_.move(moves)) copy_page(backend_, weights_.blocks, copy);
+  if (!limits_.trace) return;
+  std::vector<std::vector<std::vector<std::uint64_t>>> taken;
+  for (const auto& move : moves) taken.push_back(trace_[static_cast<std::size_t>(move.from)]);
+  for (std::size_t i = 0; i < moves.size(); ++i)
+    trace_[static_cast<std::size_t>(moves[i].slot)] = std::move(taken[i]);
 }
 
 void Executor::run(const Descriptor& step, std::span<const std::int32_t> ids, Rows hidden) {
@@ -254,13 +245,14 @@ void Executor::watch(const StepContext& context, const CrossAttentionStep& cross
       const auto& a = *cross.step;
       const auto buffer =
           backend_.allocate(static_cast<std::size_t>(segment.rows * segment.keys) * sizeof(float));
-      backend_.attention_weights({.q = {q.data + segment.first_row * q.stride, segment.rows, q.cols, q.stride},
-                                  .out = view(buffer, segment.rows, segment.keys),
-                                  .kv = &cross.kv,
-                                  .pages = segment.pages,
-                                  .heads = a.heads,
-                                  .head = heads[i].head,
-                                  .scale = a.scale});
+      backend_.attention_weights(
+          {.q = {q.data + segment.first_row * q.stride, segment.rows, q.cols, q.stride},
+           .out = view(buffer, segment.rows, segment.keys),
+           .kv = &cross.kv,
+           .pages = segment.pages,
+           .heads = a.heads,
+           .head = heads[i].head,
+           .scale = a.scale});
       auto& kept = watched_[slot][i];
       const auto before = kept.size();
       kept.resize(before + static_cast<std::size_t>(segment.rows * segment.keys));

@@ -72,13 +72,12 @@ void KvPages::grow(std::int32_t slot, std::int64_t tokens) {
     owned.pages.push_back(take(slot));
 }
 
-std::vector<PageCopy> KvPages::move(std::span<const LaneMove> moves, std::int64_t tokens) {
+std::vector<PageCopy> KvPages::move(std::span<const LaneMove> moves) {
   std::vector<PageCopy> copies;
   std::vector<std::pair<std::int32_t, std::vector<std::int32_t>>> tables;
-  const auto whole = static_cast<std::size_t>(tokens / kPageTokens);
-  const bool part = tokens % kPageTokens != 0;
   for (const auto& each : moves) {
-    if (each.from < 0 || each.from == each.slot) continue;
+    const auto whole = static_cast<std::size_t>(each.tokens / kPageTokens);
+    const bool part = each.tokens % kPageTokens != 0;
     const auto& from = taken(each.from).pages;
     if (from.size() < whole + (part ? 1 : 0))
       throw_internal("slot " + std::to_string(each.slot) + " goes on from positions that slot " +

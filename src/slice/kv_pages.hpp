@@ -13,10 +13,11 @@
 
 namespace diffuse {
 
-// `slot` goes on from what `from` holds; -1: from what it holds itself.
+// `slot` goes on from what another slot holds of the positions before `tokens`.
 struct LaneMove {
   std::int32_t slot = 0;
-  std::int32_t from = -1;
+  std::int32_t from = 0;
+  std::int64_t tokens = 0;
 };
 struct PageCopy {
   std::int32_t from = 0;
@@ -34,9 +35,9 @@ class KvPages {
   void release(std::int32_t slot, bool keep_memory = false);
   // Pages for positions up to `tokens`, as far as the slot does not have them.
   void grow(std::int32_t slot, std::int64_t tokens);
-  // All moves at once: each slot holds the positions before `tokens` as its `from` held them before. Returns
-  // what is to be copied, in every pool, before anything is written.
-  std::vector<PageCopy> move(std::span<const LaneMove> moves, std::int64_t tokens);
+  // All moves at once: each slot then holds what its `from` held before any of them. Returns what is to be
+  // copied, in every pool, before anything is written.
+  std::vector<PageCopy> move(std::span<const LaneMove> moves);
 
   std::span<const std::int32_t> of(std::int32_t slot) const;
   std::span<const std::int32_t> memory_of(std::int32_t slot) const;

@@ -13,6 +13,7 @@ namespace diffuse {
 namespace {
 
 constexpr std::size_t kMaxStops = 64;
+constexpr std::int64_t kMostBeams = 64;
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 constexpr double kMostGuidance = 10'000;
 
@@ -61,6 +62,12 @@ std::vector<std::string> read_stops(const Given& given) {
   return stops;
 }
 
+EarlyStopping read_early_stopping(const Given& given) {
+  if (given.value == "never") return EarlyStopping::never;
+  if (!given.value.is_boolean()) given.wrong("true, false or \"never\"");
+  return given.value.get<bool>() ? EarlyStopping::yes : EarlyStopping::no;
+}
+
 struct Field {
   const char* name;
   void (*set)(GenerateOptions& options, const Given& given);
@@ -68,7 +75,7 @@ struct Field {
 
 using Options = GenerateOptions;
 constexpr std::array kFields = {
-    Field{"max_new_tokens", [](Options& o, const Given& g) { o.max_new_tokens = g.integer(1, kMaxCount); }},
+    Field{"max_new_tokens", [](Options& o, const Given& g) { o.max_new_tokens = g.integer(0, kMaxCount); }},
     Field{"temperature",
           [](Options& o, const Given& g) {
             o.sampling.temperature = g.number(0, 1000, false, "a number from 0 (greedy) to 1000");
@@ -107,7 +114,12 @@ constexpr std::array kFields = {
           [](Options& o, const Given& g) {
             o.sampling.logprobs = static_cast<std::int32_t>(g.integer(0, 100));
           }},
-    Field{"num_beams", [](Options& o, const Given& g) { o.num_beams = g.integer(1, 1024); }},
+    Field{"num_beams", [](Options& o, const Given& g) { o.num_beams = g.integer(1, kMostBeams); }},
+    Field{"length_penalty",
+          [](Options& o, const Given& g) {
+            o.length_penalty = g.number(-100, 100, false, "a number from -100 to 100 (1 is usual)");
+          }},
+    Field{"early_stopping", [](Options& o, const Given& g) { o.early_stopping = read_early_stopping(g); }},
     Field{"min_length", [](Options& o, const Given& g) { o.min_length = g.integer(0, kMaxCount); }},
     Field{"min_new_tokens", [](Options& o, const Given& g) { o.min_new_tokens = g.integer(0, kMaxCount); }},
     Field{"no_repeat_ngram_size",
@@ -181,11 +193,12 @@ std::optional<std::int64_t> read_count(const Json& object, const char* key, cons
   return Given{*found, what + ": '" + key + "'"}.integer(0, kMaxCount);
 }
 
-std::optional<double> read_guidance(const Json& object, const std::string& what) {
-  constexpr const char* kKey = "guidance_scale";
-  const auto found = object.find(kKey);
+template <typename Value>
+std::optional<Value> read_with(const Json& object, const char* key, const std::string& what,
+                               Value (*read)(const Given& given)) {
+  const auto found = object.find(key);
   if (found == object.end() || found->is_null()) return std::nullopt;
-  return Given{*found, what + ": '" + kKey + "'"}.number(0, kMostGuidance, false, "a number from 0 to 10000");
+  return read({*found, what + ": '" + key + "'"});
 }
 
 std::vector<std::vector<std::int32_t>> read_runs(const Json& object, const char* key,
@@ -224,6 +237,8 @@ void fill_missing(GenerationConfig& config, const GenerationConfig& from) {
   fill(config.no_repeat_ngram_size, from.no_repeat_ngram_size);
   fill(config.bad_words, from.bad_words);
   fill(config.guidance_scale, from.guidance_scale);
+  fill(config.length_penalty, from.length_penalty);
+  fill(config.early_stopping, from.early_stopping);
 }
 
 }  // namespace
@@ -240,9 +255,16 @@ GenerateOptions parse_generate(const Json& object, const std::string& what, cons
 }
 
 void check_autoregressive(const GenerateOptions& options, const std::string& what) {
-  if (options.num_beams > 1)
-    throw_refused(what + ": num_beams is " + std::to_string(options.num_beams) +
-                  ", and this build cannot run beam search yet; leave it out or set it to 1");
+  if (options.num_beams == 1) return;
+  const auto beside = [&](bool given, const char* key) {
+    if (given)
+      throw_bad_data(what + ": '" + key + "' has no meaning beside num_beams; leave one of them out");
+  };
+  beside(options.sampling.temperature > 0, "temperature");
+  beside(options.sampling.logprobs >= 0, "logprobs");
+  beside(!options.stop.empty(), "stop");
+  if (options.n > options.num_beams)
+    throw_bad_data(what + ": 'n' is more than num_beams, and a search has so many results at most");
 }
 
 GenerationConfig parse_generation_config(const Json& object, const std::string& what) {
@@ -258,7 +280,13 @@ GenerationConfig parse_generation_config(const Json& object, const std::string& 
   config.min_new_tokens = read_count(object, "min_new_tokens", what);
   config.no_repeat_ngram_size = read_count(object, "no_repeat_ngram_size", what);
   config.bad_words = read_runs(object, "bad_words_ids", what);
-  config.guidance_scale = read_guidance(object, what);
+  config.length_penalty = read_with<double>(object, "length_penalty", what, [](const Given& g) {
+    return g.number(-100, 100, false, "a number from -100 to 100");
+  });
+  config.early_stopping = read_with<EarlyStopping>(object, "early_stopping", what, read_early_stopping);
+  config.guidance_scale = read_with<double>(object, "guidance_scale", what, [](const Given& g) {
+    return g.number(0, kMostGuidance, false, "a number from 0 to 10000");
+  });
   return config;
 }
 

@@ -10,6 +10,7 @@
 
 #include "core/json.hpp"
 #include "text/sampling.hpp"
+#include "text/text_beams.hpp"
 
 namespace diffuse {
 
@@ -23,6 +24,9 @@ struct GenerateOptions {
   bool ignore_eos = false;
   std::int64_t n = 1;  // samples a request
   std::int64_t num_beams = 1;
+  // Of beams; nothing where the job does not say, and generation_config.json's holds.
+  std::optional<double> length_penalty;
+  std::optional<EarlyStopping> early_stopping;
 
   // Rules on tokens of a model that reads an encoder; nothing where the job does not say, and the
   // checkpoint's generation_config.json holds.
@@ -46,7 +50,7 @@ struct GenerateOptions {
 // range.
 GenerateOptions parse_generate(const Json& object, const std::string& what, const GenerateOptions& base = {});
 
-// Throws refused where options ask for what an autoregressive run of this build cannot do (num_beams > 1).
+// Throws bad data where options of an autoregressive run contradict one another.
 void check_autoregressive(const GenerateOptions& options, const std::string& what);
 
 // The token ids that a checkpoint says matter to generating.
@@ -63,6 +67,8 @@ struct GenerationConfig {
   std::optional<std::int64_t> min_new_tokens;
   std::optional<std::int64_t> no_repeat_ngram_size;
   std::vector<std::vector<std::int32_t>> bad_words;
+  std::optional<double> length_penalty;
+  std::optional<EarlyStopping> early_stopping;
 
   // Of a model that makes media: what holds where a job says none.
   std::optional<double> guidance_scale;

@@ -78,16 +78,8 @@ std::vector<TokenLogprob> likeliest(std::span<const float> logits, const Softmax
 std::span<const float> penalized(std::span<const float> logits, const SamplingParams& params,
                                  std::span<const std::int32_t> history, SamplingScratch& scratch) {
   if (params.repetition_penalty == 1) return logits;
-  const auto penalty = static_cast<float>(params.repetition_penalty);
   scratch.logits.assign(logits.begin(), logits.end());
-  scratch.seen.assign(logits.size(), 0);
-  for (const auto id : history) {
-    const auto index = static_cast<std::size_t>(id);
-    if (id < 0 || index >= logits.size() || scratch.seen[index] != 0) continue;
-    scratch.seen[index] = 1;
-    auto& logit = scratch.logits[index];
-    logit = logit < 0 ? logit * penalty : logit / penalty;
-  }
+  penalize_repeats(scratch.logits, history, params.repetition_penalty);
   return scratch.logits;
 }
 
@@ -205,6 +197,18 @@ double uniform_of(const SampleKey& key) {
                              {low(key.seed), high(key.seed)});
   const auto bits = (std::uint64_t{random[0]} << 32) | random[1];
   return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+void penalize_repeats(std::span<float> logits, std::span<const std::int32_t> history, double penalty) {
+  const auto by = static_cast<float>(penalty);
+  std::vector<std::uint8_t> seen(logits.size());
+  for (const auto id : history) {
+    const auto index = static_cast<std::size_t>(id);
+    if (id < 0 || index >= logits.size() || seen[index] != 0) continue;
+    seen[index] = 1;
+    auto& logit = logits[index];
+    logit = logit < 0 ? logit * by : logit / by;
+  }
 }
 
 float token_logprob(std::span<const float> logits, std::int32_t id) {

@@ -45,7 +45,6 @@ struct SampledToken {
 struct SamplingScratch {
   std::vector<std::pair<float, std::int32_t>> candidates;
   std::vector<float> logits;
-  std::vector<std::uint8_t> seen;
   std::vector<double> weights;
 };
 
@@ -59,6 +58,10 @@ std::int32_t greedy_token(std::span<const float> logits);
 SampledToken sample_token(std::span<const float> logits, const SamplingParams& params,
                           std::span<const std::int32_t> history, const SampleKey& key,
                           SamplingScratch& scratch);
+
+// Makes ids that came before less likely: divides their logits where they are positive, multiplies where they
+// are not, each id once. Ids outside the row are ignored.
+void penalize_repeats(std::span<float> logits, std::span<const std::int32_t> history, double penalty);
 
 // Log-probability of one id under softmax(logits), and of the `count` likeliest.
 float token_logprob(std::span<const float> logits, std::int32_t id);

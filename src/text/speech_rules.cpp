@@ -27,20 +27,6 @@ void forbid_range(std::span<float> logits, std::int64_t from, std::int64_t to) {
   std::fill(logits.begin() + from, logits.begin() + to, kNever);
 }
 
-void penalize(std::span<float> logits, std::span<const std::int32_t> prompt,
-              std::span<const std::int32_t> chosen, double factor) {
-  const auto penalty = static_cast<float>(factor);
-  std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
-  ids.insert(ids.end(), chosen.begin(), chosen.end());
-  std::ranges::sort(ids);
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  for (const auto id : ids) {
-    if (id < 0 || static_cast<std::size_t>(id) >= logits.size()) continue;
-    auto& logit = logits[static_cast<std::size_t>(id)];
-    logit = logit < 0 ? logit * penalty : logit / penalty;
-  }
-}
-
 // Forbids every token that would make the last `length` tokens a run that was there before.
 void forbid_repeats(std::span<float> logits, std::span<const std::int32_t> prompt,
                     std::span<const std::int32_t> chosen, std::int64_t length) {
@@ -94,7 +80,11 @@ void apply_timestamps(std::span<float> logits, std::span<const std::int32_t> cho
 
 void apply_rules(std::span<float> logits, std::span<const std::int32_t> prompt,
                  std::span<const std::int32_t> chosen, const SpeechTokens& tokens, const SpeechRules& rules) {
-  if (rules.repetition_penalty != 1) penalize(logits, prompt, chosen, rules.repetition_penalty);
+  if (rules.repetition_penalty != 1) {
+    std::vector<std::int32_t> history(prompt.begin(), prompt.end());
+    history.insert(history.end(), chosen.begin(), chosen.end());
+    penalize_repeats(logits, history, rules.repetition_penalty);
+  }
   if (rules.no_repeat_ngram > 0) forbid_repeats(logits, prompt, chosen, rules.no_repeat_ngram);
   if (rules.suppress_first && chosen.empty()) forbid(logits, tokens.suppress_first);
   forbid(logits, rules.suppress);

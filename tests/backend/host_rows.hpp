@@ -121,6 +121,13 @@ class HostRows : public Backend {
     moved.position_bias = call.read(args.position_bias, args.heads * (2 * args.bias_reach + 1));
     inner_->attend(moved);
   }
+  void attention_weights(const AttentionWeightsArgs& args) override {
+    Call call(*this);
+    AttentionWeightsArgs moved = args;
+    moved.out = call.written(args.out);
+    moved.q = call.read(args.q);
+    inner_->attention_weights(moved);
+  }
   void experts(const ExpertsArgs& args) override {
     Call call(*this);
     ExpertsArgs moved = args;

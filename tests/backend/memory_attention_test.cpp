@@ -138,6 +138,62 @@ TEST_P(MemoryAttention, BitsAreTheSameForAnyNumberOfRowsAndThreads) {
   }
 }
 
+// The weights of a head, of `asked` queries at a time.
+Table weights(const Mode& mode, int threads, const Case& c, std::int64_t head, std::int64_t asked) {
+  auto backend = make(mode, threads);
+  KvPool pool{{c.shape.kv_heads, c.shape.head_dim, c.shape.head_dim}, {}};
+  const auto used = (c.k.rows() + kPageTokens - 1) / kPageTokens;
+  pool.memory = backend->allocate(static_cast<std::size_t>(used + 2) * backend->kv_page_bytes(pool.spec));
+  backend->upload(pool.memory.data(), std::vector<std::byte>(pool.memory.bytes(), std::byte{0xff}));
+  std::vector<std::int32_t> pages(static_cast<std::size_t>(used));
+  std::iota(pages.rbegin(), pages.rend(), 1);
+  const Segment whole{0, c.k.rows(), 0, pages};
+  backend->kv_write(pool, c.k.view(), c.v.view(), std::span(&whole, 1));
+  Table out(c.q.rows(), c.k.rows(), 3);
+  for (std::int64_t first = 0; first < c.q.rows(); first += asked) {
+    const auto count = std::min(asked, c.q.rows() - first);
+    backend->attention_weights({.q = c.q.view(first, count),
+                                .out = out.view(first, count),
+                                .kv = &pool,
+                                .pages = pages,
+                                .heads = c.shape.heads,
+                                .head = head,
+                                .scale = kScale});
+  }
+  EXPECT_TRUE(out.gaps_kept());
+  return out;
+}
+
+TEST_P(MemoryAttention, WeightsAreThoseOfTheSoftmax) {
+  for (const Shape& shape : {Shape{}, Shape{.heads = 6, .kv_heads = 2, .head_dim = 24},
+                             Shape{.heads = 1, .kv_heads = 1, .head_dim = 5}}) {
+    for (const std::int64_t keys : {1, 64, 203, 580}) {
+      const Case c(shape, 37, keys, 4);
+      const auto head = shape.heads - 1;
+      const auto kv = head / (shape.heads / shape.kv_heads);
+      const Table found = weights(GetParam(), 1, c, head, 37);
+      Difference difference;
+      for (std::int64_t t = 0; t < c.q.rows(); ++t) {
+        std::vector<double> expected;
+        double total = 0;
+        for (std::int64_t j = 0; j < keys; ++j) {
+          double score = 0;
+          for (std::int64_t d = 0; d < shape.head_dim; ++d)
+            score += rounded(c.q.at(t, head * shape.head_dim + d), GetParam().compute) *
+                     rounded(c.k.at(j, kv * shape.head_dim + d), GetParam().compute);
+          expected.push_back(std::exp(score * kScale));
+          total += expected.back();
+        }
+        for (std::int64_t j = 0; j < keys; ++j)
+          difference.see(expected[static_cast<std::size_t>(j)] / total, found.at(t, j));
+      }
+      EXPECT_LT(difference.relative(), 1e-6) << shape.heads << " heads, " << keys << " keys";
+      for (const int threads : thread_counts(GetParam()))
+        EXPECT_TRUE(same_bits(found, weights(GetParam(), threads, c, head, 5))) << threads << " threads";
+    }
+  }
+}
+
 TEST(MemoryAttentionArguments, AreChecked) {
   const Mode mode{cpu_simd_targets().front(), Compute::f32};
   Case c({}, 3, 5, 1);

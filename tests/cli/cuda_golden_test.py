@@ -6,6 +6,7 @@ import json
 
 import support
 from cuda_support import CudaTest
+from speech_support import SPEECH, write_sound
 from support import DATA, read_safetensors, stories
 
 
@@ -46,6 +47,15 @@ class GoldenTest(CudaTest):
                                 ignore_eos=True)
                 _, report = self.verify(job, ranks=4)
                 self.assertEqual(report["compute_mode"], "bf16", "the default on CUDA")
+
+
+class SpeechTest(CudaTest):
+    def test_recordings_with_beams_and_words(self):
+        for number in range(2):
+            write_sound(self.folder / f"{number}.wav", 4 + number, number)
+        job = self.pack("job.h5", [{"audio": f"{number}.wav", "language": "en"} for number in range(2)], model=SPEECH,
+                        word_timestamps=True, temperature=0, beam_size=3)
+        self.verify(job, "--compute", "f32", ranks=3)
 
 
 class DemoTest(CudaTest):

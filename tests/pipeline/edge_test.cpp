@@ -99,9 +99,9 @@ TEST_F(Edge, BadRequestsDoNotDisturbTheOthers) {
                     request_of({-1}, fresh(5)),
                     spoiled,
                     text,
-                    request_of(ids(4), {{"max_new_tokens", 0}}),
+                    request_of(ids(4), {{"max_new_tokens", -1}}),
                     request_of(ids(4), {{"temprature", 1}}),
-                    request_of(ids(4), {{"num_beams", 4}}),
+                    request_of(ids(4), {{"num_beams", 4}, {"logprobs", 1}}),
                     good(3),
                 })));
   const std::vector<std::string> reasons = {

@@ -65,6 +65,7 @@ struct Workload {
   SimulationConfig simulation;
   std::vector<SequenceNeed> needs;
   std::vector<std::int64_t> ends;
+  std::int64_t more = 0;  // sequences that come up while others run
 };
 
 Workload random_workload(std::mt19937& random) {
@@ -79,6 +80,10 @@ Workload random_workload(std::mt19937& random) {
   work.config.page_tokens = 1 + upto(16);
   work.config.kv_pages = upto(1) != 0 ? upto(30) : 4000;
   work.config.cost = {1, 0.01 * static_cast<double>(upto(20)), 0.1 * static_cast<double>(upto(10))};
+  work.config.most_lanes =
+      upto(1) != 0 ? 1
+                   : 1 + static_cast<std::int32_t>(
+                             upto(std::min(5U, static_cast<std::uint32_t>(work.config.max_group - 1))));
   const auto sequences = upto(60);
   const bool reads_encoder = upto(1) != 0;
   if (reads_encoder) {
@@ -89,8 +94,13 @@ Workload random_workload(std::mt19937& random) {
   }
   for (std::int64_t i = 0; i < sequences; ++i) {
     work.needs.push_back({1 + upto(90), upto(3) != 0 ? upto(40) : upto(1), reads_encoder ? 1 + upto(60) : 0});
+    auto& need = work.needs.back();
+    need.lanes = 1 + static_cast<std::int32_t>(upto(static_cast<std::uint32_t>(work.config.most_lanes - 1)));
+    need.most_lanes = upto(1) != 0 ? work.config.most_lanes : 0;
+    need.most_tokens = upto(1) != 0 ? upto(150) : 0;
     work.ends.push_back(1 + upto(60));
   }
+  work.more = upto(1) * upto(20);
   work.simulation.sizes = sizes();
   work.simulation.trace = upto(1) != 0;
   work.simulation.hop_seconds = 0.1 * static_cast<double>(upto(20));
@@ -99,6 +109,86 @@ Workload random_workload(std::mt19937& random) {
     work.simulation.stages.push_back(
         {0.1 * static_cast<double>(1 + upto(20)), 0.01 * static_cast<double>(upto(10))});
   return work;
+}
+
+// Lets sequences come up when others end: some of them where those were.
+class Growing {
+ public:
+  Growing(Workload& work, std::uint32_t seed) : work_(work), random_(seed), left_(work.more) {}
+
+  Outcome run() {
+    AutoregressivePolicy policy(work_.config, work_.needs);
+    ScheduleChecker checker(work_.config, work_.needs, policy.slots(), policy.max_in_flight());
+    auto hooks = bind_policy(policy);
+    std::vector<std::size_t> ended;
+    hooks.on = [&](const StepDone& done) {
+      policy.on(done);
+      for (const auto sequence : std::exchange(ended, {})) grow(policy, checker, sequence);
+    };
+    const auto ends = [&](std::size_t sequence, std::int64_t sampled) {
+      const bool last = sampled >= work_.ends[sequence];
+      if (last || sampled >= work_.needs[sequence].max_new_tokens) ended.push_back(sequence);
+      return last;
+    };
+    SimulationObserver observer{[&](const Action& action) { checker.on_action(action); },
+                                [&](const StepDone& done) { checker.on_result(done); },
+                                [&] { checker.on_encoded(); }};
+    Outcome outcome;
+    outcome.report = simulate(work_.simulation, hooks, ends, observer);
+    checker.at_end(policy.unfit());
+    outcome.problems = checker.problems();
+    return outcome;
+  }
+  std::int64_t followers() const { return followers_; }
+
+ private:
+  std::int64_t upto(std::int64_t limit) {
+    return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(limit + 1));
+  }
+
+  void grow(AutoregressivePolicy& policy, ScheduleChecker& checker, std::size_t ended) {
+    if (left_ == 0 || upto(2) == 0) return;
+    --left_;
+    // Within what its forerunner has reserved; the other kind is like it.
+    auto need = work_.needs[ended];
+    const auto lanes = std::max(need.lanes, need.most_lanes);
+    const auto tokens = std::max(need.prompt_tokens + need.max_new_tokens, need.most_tokens);
+    const bool follows = upto(1) != 0;
+    if (follows) {
+      need.lanes = 1 + static_cast<std::int32_t>(upto(lanes - 1));
+      need.prompt_tokens = 1 + upto(tokens - 1);
+      need.max_new_tokens = upto(tokens - need.prompt_tokens);
+      policy.follow(ended, need);
+      need.most_lanes = lanes;
+      need.most_tokens = tokens;
+      ++followers_;
+    } else {
+      policy.add(need);
+    }
+    checker.on_add(need, follows ? static_cast<std::int64_t>(ended) : -1);
+    work_.needs.push_back(need);
+    work_.ends.push_back(1 + upto(60));
+  }
+
+  Workload& work_;
+  std::mt19937 random_;
+  std::int64_t left_;
+  std::int64_t followers_ = 0;
+};
+
+TEST(Simulator, SequencesThatComeUpKeepEveryPromise) {
+  std::mt19937 random(21);
+  std::int64_t followers = 0;
+  for (std::uint32_t round = 0; round < 400; ++round) {
+    auto work = random_workload(random);
+    Growing growing(work, round);
+    const auto outcome = growing.run();
+    EXPECT_THAT(outcome.report.problems, IsEmpty()) << "round " << round;
+    EXPECT_THAT(outcome.problems, IsEmpty()) << "round " << round;
+    followers += growing.followers();
+    if (HasFailure()) break;
+  }
+  EXPECT_GT(followers, 200);
 }
 
 TEST(Simulator, RandomWorkloadsKeepEveryPromise) {

@@ -85,7 +85,7 @@ TEST(Generate, NamesTheNearestKnownKey) {
 }
 
 TEST(Generate, RejectsWrongTypesAndRanges) {
-  for (const auto& object : std::vector<Json>{{{"max_new_tokens", 0}},
+  for (const auto& object : std::vector<Json>{{{"max_new_tokens", -1}},
                                               {{"max_new_tokens", 1.5}},
                                               {{"max_new_tokens", "7"}},
                                               {{"max_new_tokens", 1ULL << 63}},
@@ -115,11 +115,32 @@ TEST(Generate, RejectsWrongTypesAndRanges) {
   rejected(Json::array());
 }
 
-TEST(Generate, BeamsAreKnownAndCannotRunYet) {
-  check_autoregressive(parse_generate({{"num_beams", 1}, {"height", 4}}, "generate"), "request");
-  const auto options = parse_generate({{"num_beams", 2}}, "generate");
-  const auto message = error_of(ExitCode::refused, [&] { check_autoregressive(options, "request 'q'"); });
-  EXPECT_NE(message.find("num_beams"), std::string::npos);
+TEST(Generate, WhatHasNoMeaningBesideBeamsIsNamed) {
+  check_autoregressive(parse_generate({{"num_beams", 1}, {"height", 4}, {"logprobs", 2}}, "generate"),
+                       "request");
+  check_autoregressive(parse_generate({{"num_beams", 4}, {"n", 4}}, "generate"), "request");
+  const auto rejected = [](Json object, const std::string& key) {
+    object["num_beams"] = 4;
+    const auto options = parse_generate(object, "generate");
+    const auto message = error_of(ExitCode::bad_data, [&] { check_autoregressive(options, "request 'q'"); });
+    EXPECT_NE(message.find("'" + key + "'"), std::string::npos) << message;
+  };
+  rejected({{"temperature", 0.5}}, "temperature");
+  rejected({{"logprobs", 0}}, "logprobs");
+  rejected({{"stop", "x"}}, "stop");
+  rejected({{"n", 5}}, "n");
+}
+
+TEST(Generate, EarlyStoppingIsTrueFalseOrNever) {
+  const auto parsed = [](const Json& value) {
+    return parse_generate({{"early_stopping", value}, {"length_penalty", -0.5}}, "generate");
+  };
+  EXPECT_EQ(parsed(true).early_stopping, EarlyStopping::yes);
+  EXPECT_EQ(parsed(false).early_stopping, EarlyStopping::no);
+  EXPECT_EQ(parsed("never").early_stopping, EarlyStopping::never);
+  EXPECT_EQ(parsed(nullptr).early_stopping, std::nullopt);
+  EXPECT_EQ(parsed(true).length_penalty, -0.5);
+  error_of(ExitCode::bad_data, [&] { parsed("always"); });
 }
 
 TEST(GenerationConfig, TakesIdsAndNothingElse) {

@@ -23,16 +23,19 @@ void CpuBackend::attention_weights(const AttentionWeightsArgs& args) {
   const auto kv_head = args.head / (args.heads / spec.kv_heads);
   const auto pages = (keys + kPageTokens - 1) / kPageTokens;
 
-  pool_.parallel_for(static_cast<std::size_t>(args.q.rows), [&](std::size_t index, int) {
+  pool_.parallel_for(static_cast<std::size_t>(args.q.rows), [&](std::size_t index, int thread) {
     const auto row = static_cast<std::int64_t>(index);
-    std::vector<float> q(static_cast<std::size_t>(kernels::round_up(spec.head_dim, 16)));
-    std::vector<float> scores(static_cast<std::size_t>(kPageTokens));
-    std::vector<float> values(static_cast<std::size_t>(layout.value_stride()));
+    const auto width = kernels::round_up(spec.head_dim, 16);
+    const auto values_width = kernels::round_up(layout.value_stride(), 16);
+    float* q = thread_[static_cast<std::size_t>(thread)].get<float>(
+        static_cast<std::size_t>(width + kPageTokens + values_width));
+    float* scores = q + width;
+    float* values = scores + kPageTokens;
     const float* from = args.q.data + row * args.q.stride + args.head * spec.head_dim;
     if (layout.bf16) {
-      kernels_.round_bf16(from, q.data(), spec.head_dim);
+      kernels_.round_bf16(from, q, spec.head_dim);
     } else {
-      std::copy_n(from, spec.head_dim, q.data());
+      std::copy_n(from, spec.head_dim, q);
     }
     const std::int64_t position = keys - 1;
     float* out = args.out.data + row * args.out.stride;
@@ -42,11 +45,11 @@ void CpuBackend::attention_weights(const AttentionWeightsArgs& args) {
     for (std::int64_t page = 0; page < pages; ++page) {
       float page_largest = -std::numeric_limits<float>::infinity();
       float page_total = 0;
-      std::fill(values.begin(), values.end(), 0.0F);
+      std::fill_n(values, values_width, 0.0F);
       const auto* memory = args.kv->memory.data() + args.pages[static_cast<std::size_t>(page)] * page_bytes +
                            kv_head * layout.head_bytes();
       (layout.bf16 ? kernels_.attend_bf16 : kernels_.attend_f32)(
-          {.q = q.data(),
+          {.q = q,
            .queries = 1,
            .position = &position,
            .slope = nullptr,
@@ -59,9 +62,9 @@ void CpuBackend::attention_weights(const AttentionWeightsArgs& args) {
            .scale = args.scale,
            .softcap = 0,
            .window = 0,
-           .scores = scores.data(),
-           .state = {.largest = &page_largest, .weights = &page_total, .values = values.data()}});
-      std::copy_n(scores.begin(), std::min(kPageTokens, keys - page * kPageTokens), out + page * kPageTokens);
+           .scores = scores,
+           .state = {.largest = &page_largest, .weights = &page_total, .values = values}});
+      std::copy_n(scores, std::min(kPageTokens, keys - page * kPageTokens), out + page * kPageTokens);
       const auto here = static_cast<double>(page_largest);
       const double before = highest;
       highest = std::max(highest, here);

@@ -1,0 +1,85 @@
+"""Recordings from file to subtitles: python3 speech_test.py DIFFUSE [unittest's arguments]."""
+
+import json
+
+import support
+from speech_support import GREEDY, SPEECH, TRANSCRIPTS, write_sound
+from support import CommandLineTest
+
+
+def cue_times(text, mark):
+    return [line for line in text.splitlines() if mark in line]
+
+
+class SpeechTest(CommandLineTest):
+    def job(self, name, requests, **generate):
+        for number, request in enumerate(requests):
+            seconds, seed = request.pop("sound")
+            request["audio"] = f"{number}.wav"
+            write_sound(self.folder / request["audio"], seconds, seed, channels=1 + number % 2)
+        return self.pack(name, requests, model=SPEECH, **generate)
+
+    def test_transcripts_are_the_references_and_come_as_every_kind_of_file(self):
+        requests = [{"id": str(i), "sound": (c["seconds"], c["seed"]), "language": c["language"]} for i, c in enumerate(TRANSCRIPTS)]
+        self.job("job.h5", requests, **GREEDY)
+        self.diffuse("run", "job.h5", "-o", "out.h5", "--trace")
+        self.diffuse("run", "job.h5", "-o", "split.h5", "--trace", ranks=3)
+        self.assert_identical("out.h5", "split.h5")
+        self.diffuse("export", "out.h5", "texts")
+        for number, case in enumerate(TRANSCRIPTS):
+            said = json.loads((self.folder / f"texts/{number}.json").read_text())
+            self.assertEqual(said["language"], case["language"])
+            self.assertEqual([s["tokens"] for s in said["segments"]], [s["tokens"] for s in case["segments"]])
+            for segment, expected in zip(said["segments"], case["segments"]):
+                self.assertAlmostEqual(segment["start"], expected["start"], places=6)
+                self.assertAlmostEqual(segment["end"], expected["end"], places=6)
+            spoken = [s for s in said["segments"] if s["text"].strip()]
+            for kind, mark in (("srt", " --> "), ("vtt", " --> ")):
+                text = (self.folder / f"texts/{number}.{kind}").read_text()
+                self.assertEqual(len(cue_times(text, mark)), len(spoken), text)
+            self.assertTrue((self.folder / f"texts/{number}.vtt").read_text().startswith("WEBVTT"))
+            tsv = (self.folder / f"texts/{number}.tsv").read_text().splitlines()
+            self.assertEqual(tsv[0].split("\t"), ["start", "end", "text"])
+
+    def test_beams_words_and_hotter_attempts_are_the_same_split(self):
+        self.job("job.h5", [{"sound": (9, 3)}, {"sound": (31, 4), "language": "japanese", "task": "translate"}],
+                 word_timestamps=True, best_of=2)
+        self.diffuse("verify", "job.h5", "-o", "report", ranks=3)
+        report = json.loads((self.folder / "report.json").read_text())
+        self.assertEqual([row["identical"] for row in report["rows"]], [True, True])
+
+    def test_a_stopped_run_goes_on(self):
+        requests = [{"id": f"r{i}", "sound": (4 + i, i)} for i in range(6)]
+        self.job("job.h5", requests, beam_size=2, temperature=0)
+        self.diffuse("run", "job.h5", "-o", "whole.h5")
+        stopped = self.run_any("run", "job.h5", "-o", "out.h5", "--max-time", "0.001", "--group", "2", ranks=2)
+        self.assertEqual(stopped.code, 75, stopped)
+        self.diffuse("run", "job.h5", "-o", "out.h5", ranks=2)
+        self.assert_identical("whole.h5", "out.h5")
+
+    def test_given_tokens_are_gone_on_from(self):
+        write_sound(self.folder / "a.wav", 3, 2)
+        self.pack("job.h5", [{"id": "r", "audio": "a.wav", "tokens": [257, 258, 262, 266]}], model=SPEECH, max_new_tokens=6,
+                  ignore_eos=True)
+        self.diffuse("run", "job.h5", "-o", "out.h5")
+        self.assertEqual(len(self.shown("out.h5")["r"]["samples"][0]["tokens"]), 6)
+
+    def test_what_cannot_be_heard_is_told_and_the_rest_runs(self):
+        write_sound(self.folder / "a.wav", 2, 1)
+        self.pack("job.h5", [{"id": "good", "audio": "a.wav"}, {"id": "mute", "tokens": [257]},
+                             {"id": "foreign", "audio": "a.wav", "language": "french"}], model=SPEECH, **GREEDY)
+        self.diffuse("run", "job.h5", "-o", "out.h5", code=65)
+        shown = self.shown("out.h5")
+        self.assertEqual([shown[i]["status"] for i in ("good", "mute", "foreign")], ["done", "bad", "bad"])
+        self.assertIn("audio", shown["mute"]["message"])
+        self.assertIn("'fr'", shown["foreign"]["message"])
+
+    def test_a_model_of_text_hears_nothing(self):
+        write_sound(self.folder / "a.wav", 1, 1)
+        self.pack("job.h5", [{"audio": "a.wav"}])
+        done = self.diffuse("run", "job.h5", "-o", "out.h5", code=65)
+        self.assertIn("reads none", done.err)
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,211 @@
+// Recordings through the pipeline: the transcript is the reference's, and the same however the run is cut.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "support.hpp"
+#include "verify/compare.hpp"
+
+namespace diffuse::test {
+namespace {
+
+// tests/data/golden/speech/make.py has the same formula.
+Sound sound_of(double seconds, std::int64_t seed) {
+  Sound sound;
+  sound.rate = 16'000;
+  for (std::int64_t n = 0; n < static_cast<std::int64_t>(seconds * 16'000); ++n) {
+    const auto wave = (n * n % 4001 * (seed + 3) + n * 7 * seed) % 1601 - 800;
+    const auto loud = n / 4000 * (seed + 5) % 17;
+    sound.samples.push_back(static_cast<float>(wave * loud) / 16384.0F);
+  }
+  return sound;
+}
+
+Request request_of(Sound sound, const std::string& language, Json generate) {
+  Request request;
+  request.input = NoText{};
+  request.audio = std::move(sound);
+  request.language = language;
+  request.generate = std::move(generate);
+  return request;
+}
+
+const Subject& subject() {
+  static const Subject speech(std::filesystem::path(DIFFUSE_TEST_DATA) / "golden" / "speech");
+  return speech;
+}
+
+std::vector<PreparedRequest> prepared(const Job& job) {
+  return prepare(job, subject().text, limits_of(subject().model.recipe, 1 << 20));
+}
+
+// As transformers transcribes by default.
+Json greedy() {
+  return {{"beam_size", 1},
+          {"temperature", 0},
+          {"condition_on_previous_text", false},
+          {"no_speech_threshold", nullptr}};
+}
+
+Json with(Json base, const Json& more) {
+  base.update(more);
+  return base;
+}
+
+void expect_identical(const Job& job, const std::vector<Setting>& settings) {
+  const auto requests = prepared(job);
+  const auto whole = run_well(subject(), requests, {});
+  for (const auto& request : whole.result.requests)
+    EXPECT_EQ(request.status, Status::done) << request.message;
+  for (const auto& setting : settings) {
+    const auto split = run_well(subject(), requests, setting);
+    EXPECT_EQ(difference(whole.result, split.result), "") << to_text(setting);
+    for (std::size_t i = 0; i < whole.result.requests.size(); ++i) {
+      const auto& a = *whole.result.requests[i].samples.at(0).transcript;
+      const auto& b = *split.result.requests[i].samples.at(0).transcript;
+      ASSERT_EQ(a.segments.size(), b.segments.size());
+      for (std::size_t s = 0; s < a.segments.size(); ++s) {
+        EXPECT_EQ(a.segments[s].avg_logprob, b.segments[s].avg_logprob);
+        EXPECT_EQ(a.segments[s].no_speech_prob, b.segments[s].no_speech_prob);
+        ASSERT_EQ(a.segments[s].words.size(), b.segments[s].words.size());
+        for (std::size_t w = 0; w < a.segments[s].words.size(); ++w) {
+          EXPECT_EQ(a.segments[s].words[w].start, b.segments[s].words[w].start);
+          EXPECT_EQ(a.segments[s].words[w].probability, b.segments[s].words[w].probability);
+        }
+      }
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+std::vector<Setting> ways() {
+  std::vector<Setting> settings;
+  for (std::int32_t ranks = 1; ranks <= 4; ++ranks) settings.push_back({.ranks = ranks});
+  settings.push_back({.ranks = 2, .slices = "0-1,2-2", .threads = 2});
+  for (auto& setting : settings) {
+    setting.options.chunk = setting.ranks == 2 ? 3 : 64;
+    setting.options.max_group = setting.ranks == 3 ? 1 : 64;
+  }
+  return settings;
+}
+
+TEST(Speech, segments_and_tokens_are_the_references) {
+  std::ifstream file(std::filesystem::path(DIFFUSE_TEST_DATA) / "golden" / "speech" / "transcripts.json");
+  const auto cases = Json::parse(file);
+  std::vector<Request> requests;
+  for (const auto& each : cases)
+    requests.push_back(request_of(sound_of(each["seconds"], each["seed"]), each["language"], greedy()));
+  const auto heard = run_well(subject(), prepared(job_of(std::move(requests))), {.ranks = 2});
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const auto& expected = cases[i]["segments"];
+    const auto& segments = heard.result.requests[i].samples.at(0).transcript->segments;
+    ASSERT_EQ(segments.size(), expected.size());
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      EXPECT_NEAR(segments[s].start, expected[s]["start"].get<double>(), 1e-6);
+      EXPECT_NEAR(segments[s].end, expected[s]["end"].get<double>(), 1e-6);
+      EXPECT_EQ(segments[s].tokens, expected[s]["tokens"].get<std::vector<std::int32_t>>());
+    }
+  }
+}
+
+TEST(Speech, greedy_is_the_same_however_it_is_cut) {
+  expect_identical(job_of({request_of(sound_of(40.3, 1), "en", greedy()),
+                           request_of(sound_of(3, 5), "", greedy()),  // its language is found
+                           request_of(sound_of(71.5, 2), "de", greedy())}),
+                   ways());
+}
+
+TEST(Speech, beams_samples_and_words_are_the_same_however_they_are_cut) {
+  // All the usual defaults: beams, then hotter and hotter samples, for such a model is never sure.
+  const Json usual = {{"word_timestamps", true}};
+  expect_identical(
+      job_of({request_of(sound_of(33, 3), "", usual), request_of(sound_of(12, 4), "ja", usual),
+              request_of(sound_of(8, 6), "en", with(usual, {{"best_of", 2}, {"beam_size", 3}}))}),
+      ways());
+}
+
+TEST(Speech, words_lie_within_the_recording) {
+  const auto heard = run_well(
+      subject(), prepared(job_of({request_of(sound_of(12, 4), "en", {{"word_timestamps", true}})})), {});
+  const auto& transcript = *heard.result.requests[0].samples.at(0).transcript;
+  std::size_t words = 0;
+  for (const auto& segment : transcript.segments) {
+    for (const auto& word : segment.words) {
+      EXPECT_LE(word.start, word.end);
+      EXPECT_GE(word.probability, 0);
+      EXPECT_LE(word.probability, 1);
+      ++words;
+    }
+  }
+  EXPECT_GT(words, 0U);
+}
+
+// The highest score of three beams is at least that of one.
+TEST(Speech, more_beams_find_no_worse) {
+  const auto score = [](std::int64_t beams) {
+    const auto heard = run_well(
+        subject(),
+        prepared(job_of({request_of(sound_of(9, 7), "en",
+                                    with(greedy(), {{"beam_size", beams}, {"length_penalty", 0.0}}))})),
+        {});
+    const auto& transcript = *heard.result.requests[0].samples.at(0).transcript;
+    return transcript.segments.at(0).avg_logprob;
+  };
+  EXPECT_NE(score(1), score(8));
+}
+
+TEST(Speech, pieces_between_silences_run_side_by_side) {
+  auto sound = sound_of(20, 1);
+  std::fill(sound.samples.begin() + 8 * 16'000, sound.samples.begin() + 13 * 16'000, 0.0F);
+  expect_identical(job_of({request_of(sound, "en", with(greedy(), {{"batched", true}})),
+                           request_of(sound, "en", with(greedy(), {{"vad_filter", true}}))}),
+                   {{.ranks = 3}});
+}
+
+TEST(Speech, silence_is_an_empty_transcript) {
+  Sound silence;
+  silence.rate = 8'000;
+  silence.samples.resize(80'000);
+  const auto heard = run_well(
+      subject(), prepared(job_of({request_of(silence, "en", {{"vad_filter", true}})})), {.ranks = 2});
+  EXPECT_EQ(heard.result.requests[0].status, Status::done);
+  EXPECT_EQ(heard.result.requests[0].samples.at(0).text, "");
+  EXPECT_EQ(heard.sequences, 0U);
+}
+
+TEST(Speech, a_stopped_run_reports_no_half_transcript) {
+  const auto job =
+      job_of({request_of(sound_of(3, 5), "en", greedy()), request_of(sound_of(71.5, 2), "en", greedy())});
+  const auto requests = prepared(job);
+  Hooks hooks;
+  hooks.stop = [](std::uint64_t tokens) { return tokens > 40; };
+  const auto stopped = run_well(subject(), requests, {.ranks = 2}, hooks);
+  EXPECT_TRUE(stopped.report.stopped);
+  EXPECT_EQ(stopped.result.requests[1].status, Status::unfinished);
+  EXPECT_TRUE(stopped.result.requests[1].samples.empty());
+}
+
+// What is wrong with one request is said of it, and the others run.
+TEST(Speech, bad_requests_are_told_apart) {
+  auto texts = request_of(sound_of(1, 1), "en", Json::object());
+  texts.input = Prompt{"hello"};
+  Request mute;
+  mute.input = NoText{};
+  const auto requests = prepared(
+      job_of({texts, mute, request_of(sound_of(1, 1), "klingon", Json::object()),
+              request_of(sound_of(1, 1), "fr", Json::object()),
+              request_of(sound_of(1, 1), "en", {{"beam_size", 100}}),
+              request_of(sound_of(1, 1), "en", {{"n", 2}}), request_of(sound_of(1, 1), "en", greedy())}));
+  EXPECT_NE(requests[0].problem.find("initial_prompt"), std::string::npos);
+  EXPECT_NE(requests[1].problem.find("`audio`"), std::string::npos);
+  EXPECT_NE(requests[2].problem.find("klingon"), std::string::npos);
+  EXPECT_NE(requests[3].problem.find("'fr'"), std::string::npos);
+  EXPECT_NE(requests[4].problem.find("100"), std::string::npos);
+  EXPECT_NE(requests[5].problem.find("`n`"), std::string::npos);
+  EXPECT_EQ(requests[6].problem, "");
+}
+
+}  // namespace
+}  // namespace diffuse::test
