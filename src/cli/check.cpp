@@ -55,6 +55,11 @@ void print_facts(const Examination& examination) {
                                human_bytes(static_cast<std::uint64_t>(encoder->hidden) * sizeof(float)) +
                                " a row, to every rank with layers");
     }
+    if (const auto& codec = examination.recipe->codec) {
+      line("makes", "sound, " + std::to_string(codec->rate) + " Hz, " +
+                        (codec->passes * codec->channels == 1 ? "mono" : "stereo") + ", of the codes of " +
+                        std::to_string(examination.recipe->codebooks) + " codebooks; the codec is on rank 0");
+    }
     for (const auto& note : examination.recipe->notes) line("note", note);
   } else {
     line("this build", examination.missing);
@@ -72,6 +77,10 @@ int check(const CheckFlags& flags) {
     if (can_run && examination.recipe->encoder) {
       json["cut"] = "decoder";
       json["encoder_layers"] = examination.recipe->encoder->blocks.size();
+    }
+    if (can_run && examination.recipe->codec) {
+      json["codebooks"] = examination.recipe->codebooks;
+      json["codec_rate"] = examination.recipe->codec->rate;
     }
   }
   if (!flags.json) print_facts(examination);

@@ -54,6 +54,12 @@ void print_encoder(const Recipe& recipe, const Plan& plan) {
       static_cast<long long>(recipe.depth()), encoder.blocks.size(), plan.encoder, what.c_str());
 }
 
+std::uint64_t codec_bytes(const SoundCodec& codec, const Checkpoint& checkpoint) {
+  std::uint64_t bytes = 0;
+  for (const auto& tensor : tensors_of(codec)) bytes += checkpoint.bytes_of(tensor);
+  return bytes;
+}
+
 std::string layers_of(const RankSlice& slice) {
   return slice.idle() ? "-" : std::to_string(slice.first_layer) + "-" + std::to_string(slice.end_layer - 1);
 }
@@ -135,6 +141,15 @@ int plan(const PlanFlags& flags) {
     json["ranks"][rank]["kv_bytes_per_token"] = kv_bytes_of(model.recipe, slice, device.compute);
     json["ranks"][rank]["device_bytes"] = weights_of(slice);
   }
+  const auto& codec = model.recipe.codec;
+  const auto sound_bytes = codec ? codec_bytes(*codec, model.checkpoint) : 0;
+  if (codec) {
+    json["codebooks"] = model.recipe.codebooks;
+    json["codec"] = {{"rank", 0},
+                     {"rate", codec->rate},
+                     {"channels", codec->passes * codec->channels},
+                     {"bytes", sound_bytes}};
+  }
   std::optional<SimulationReport> simulated;
   if (flags.simulate) {
     simulated = simulate_plan(flags, model.recipe, plan);
@@ -161,6 +176,10 @@ int plan(const PlanFlags& flags) {
   std::printf("Memory is that of --device %s --compute %s.\n", flags.device.c_str(),
               name_of(device.compute).c_str());
   print_encoder(model.recipe, plan);
+  if (codec) {
+    std::printf("The codec (%s), which turns the codes of %lld codebooks into sound, is on rank 0.\n",
+                human_bytes(sound_bytes).c_str(), static_cast<long long>(model.recipe.codebooks));
+  }
   for (const auto& tensor : plan.shared)
     std::printf("'%s' serves all layers: each slice loads it.\n", tensor.c_str());
   if (model.recipe.back.tied && plan.stages > 1)

@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "recipe/block_builder.hpp"
+#include "recipe/codebook_recipe.hpp"
 #include "recipe/config_reader.hpp"
 #include "recipe/dictionary.hpp"
 #include "recipe/facts.hpp"
@@ -156,6 +157,8 @@ Recipe build_recipe(const Json& config, const TensorHeaders& headers, const Reci
   ConfigReader reader(config);
   const auto family = reader.text(keys::kModelType);
   const auto* const row = family ? facts_of(*family) : nullptr;
+  if (row != nullptr && !row->obstacle.empty())
+    throw_refused("cannot run yet: " + std::string(row->obstacle) + " (model_type " + shown(*family) + ")");
   const bool reads_encoder = row != nullptr && row->memory.has_value();
   refuse_obstacles(config, reads_encoder);
   if (!family) throw_refused("config.json does not state 'model_type'");
@@ -165,7 +168,9 @@ Recipe build_recipe(const Json& config, const TensorHeaders& headers, const Reci
   recipe.model_type = *family;
   const auto& facts = facts_for(*family, config, options, recipe);
   TensorBook book(headers);
-  if (reads_encoder) {
+  if (reads_encoder && facts.memory->walks_codebooks) {
+    build_codebook_recipe(reader, facts, book, recipe);
+  } else if (reads_encoder) {
     build_memory_recipe(reader, facts, book, recipe);
   } else {
     build_decoder(reader, facts, book, recipe);

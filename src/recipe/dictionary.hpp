@@ -63,6 +63,8 @@ inline constexpr std::array kFeedForwardProj = {Key("feed_forward_proj")};
 inline constexpr std::array kScaleDecoderOutputs = {Key("scale_decoder_outputs")};
 inline constexpr std::array kPad = {Key("pad_token_id")};
 inline constexpr std::array kDecoderStart = {Key("decoder_start_token_id")};
+inline constexpr std::array kCodebooks = {Key("num_codebooks")};
+inline constexpr std::array kChannels = {Key("audio_channels")};
 inline constexpr std::array kBiasBuckets = {Key("relative_attention_num_buckets")};
 inline constexpr std::array kBiasDistance = {Key("relative_attention_max_distance")};
 
@@ -100,6 +102,14 @@ inline constexpr std::array kMemoryStacks = {
     MemoryStack{{"decoder.layers.", "decoder."}, {"encoder.layers.", "encoder."}, "shared"},
     MemoryStack{{"decoder.block.", "decoder."}, {"encoder.block.", "encoder."}, "shared"},
 };
+
+// A decoder of codebooks, its text encoder and its codec, each a model of its own.
+inline constexpr Stack kCodebookDecoder = {"decoder.model.decoder.layers.", "decoder.model.decoder."};
+inline constexpr Stack kTextEncoder = {"text_encoder.encoder.block.", "text_encoder.encoder."};
+inline constexpr Name kTextEncoderShared = "text_encoder.shared";
+inline constexpr Name kCodebookHeads = "decoder.lm_heads.";  // in front of a codebook's number
+inline constexpr Name kMemoryProjection = "enc_to_dec_proj";
+inline constexpr Name kCodec = "audio_encoder.";
 
 // Behind the root.
 inline constexpr std::array kEmbedding = {Name("embed_tokens"), Name("wte"), Name("embed_in"),

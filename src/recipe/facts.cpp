@@ -48,6 +48,13 @@ constexpr MemoryFacts kWhisper = {
     .key_bias = Presence::absent,
 };
 
+constexpr MemoryFacts kMusicgen = {
+    .positions = PositionKind::sinusoids_cosines,
+    .final_norm = true,
+    .key_bias = Presence::absent,
+    .walks_codebooks = true,
+};
+
 constexpr MemoryFacts unscaled_logits(MemoryFacts facts) {
   facts.scales_logits = false;
   return facts;
@@ -84,6 +91,15 @@ constexpr Facts bart_like(std::string_view model_type, std::int64_t max_position
 // What scale_embedding says where it is absent.
 constexpr Facts scaled_embeddings(Facts facts) {
   facts.embedding_times_sqrt_hidden = true;
+  return facts;
+}
+
+// Biases of the norms alone.
+constexpr Facts without_linear_biases(Facts facts) {
+  facts.qkv_bias = {};
+  facts.attention_output_bias = {};
+  facts.mlp_bias = {};
+  facts.tied = false;
   return facts;
 }
 
@@ -210,6 +226,12 @@ constexpr std::array kFacts = {
     bart_like("pegasus", 1024, NormPlace::before, with_final_norm(kMarian)),
     scaled_embeddings(bart_like("m2m_100", 1024, NormPlace::before, kM2m, "relu")),
     bart_like("whisper", 448, NormPlace::before, kWhisper),
+    without_linear_biases(bart_like("musicgen", 2048, NormPlace::before, kMusicgen)),
+    Facts{
+        .model_type = "musicgen_melody",
+        .obstacle = "its stack starts with rows made of a melody's chroma features and of the text, in place "
+                    "of reading the text's encoder at every layer, and this build does not make them",
+    },
 };
 
 constexpr PresenceRule kStored = {.presence = Presence::stored};

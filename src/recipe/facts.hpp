@@ -46,6 +46,7 @@ enum class PositionKind : std::uint8_t {
   learned,            // a table, read from position_offset on
   sinusoids,          // computed in f64 with frequencies 10000^(-2i / hidden); a stored table goes first
   sinusoids_single,   // computed in f32 with frequencies 10000^(-i / (hidden / 2 - 1))
+  sinusoids_cosines,  // the same with the cosines first, and of the answering half alone
   relative_bias,      // layer 0's bias serves all layers of its half
   relative_bias_each  // each layer has its own
 };
@@ -64,6 +65,9 @@ struct MemoryFacts {
   // Logits are scaled by hidden^-1/2 unless scale_decoder_outputs, or where that is absent
   // tie_word_embeddings, is false; such a class ties its ends whatever the key says.
   bool scales_logits = false;
+  // The halves are models of their own, each with a section of the config (text_encoder, decoder); so is the
+  // codec (audio_encoder) of whose codebooks the decoder walks num_codebooks at once.
+  bool walks_codebooks = false;
 };
 
 struct Facts {
@@ -108,6 +112,8 @@ struct Facts {
   bool renormalize_experts = true;  // the chosen experts' weights are divided by their sum
 
   std::optional<MemoryFacts> memory = {};  // there: its stack reads an encoder
+
+  std::string_view obstacle = {};  // why no recipe is made of it; empty: one is
 };
 
 // Null for a family without a row.

@@ -140,4 +140,33 @@ MemoryConfig read_memory_config(ConfigReader& config, const Facts& facts, std::i
   return made;
 }
 
+ModelConfig read_text_encoder(ConfigReader& section, const Facts& facts, std::int64_t layers) {
+  check_depth("encoder", required_size(section, keys::kEncoderDepth), layers);
+  auto model = read_common(section, facts);
+  read_heads(section, facts, keys::kEncoderHeads, model);
+  model.inner = required_size(section, keys::kEncoderInner);
+  read_positions(section, facts, keys::kSourcePositions, model);
+  model.causal = false;
+  model.layers.resize(static_cast<std::size_t>(layers));
+  // Of the decoder that such an encoder is trained with, and that is not here.
+  for (const auto name : {keys::kReadsEncoder[0], keys::kDecoderDepth[1], keys::kScaleDecoderOutputs[0]})
+    section.mark_read(name);
+  return model;
+}
+
+ModelConfig read_codebook_decoder(ConfigReader& section, const Facts& facts, std::int64_t layers) {
+  check_depth("decoder", required_size(section, keys::kDepth), layers);
+  auto model = read_common(section, facts);
+  model.embedding_scale = 1;  // the class reads scale_embedding and does not use it
+  read_heads(section, facts, keys::kHeads, model);
+  model.inner = required_size(section, keys::kInner);
+  read_positions(section, facts, keys::kMaxPositions, model);
+  model.memory_width = model.hidden;
+  model.layers.resize(static_cast<std::size_t>(layers));
+  // It is one and has it, whatever they say.
+  section.mark_read("is_decoder");
+  section.mark_read("add_cross_attention");
+  return model;
+}
+
 }  // namespace diffuse

@@ -18,4 +18,8 @@ struct MemoryConfig {
 MemoryConfig read_memory_config(ConfigReader& config, const Facts& facts, std::int64_t encoder_layers,
                                 std::int64_t decoder_layers);
 
+// The halves of a model that has a config section for each.
+ModelConfig read_text_encoder(ConfigReader& section, const Facts& facts, std::int64_t layers);
+ModelConfig read_codebook_decoder(ConfigReader& section, const Facts& facts, std::int64_t layers);
+
 }  // namespace diffuse

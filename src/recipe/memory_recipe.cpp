@@ -4,10 +4,10 @@
 #include <string>
 
 #include "core/error.hpp"
-#include "core/exact_math.hpp"
 #include "recipe/block_builder.hpp"
 #include "recipe/dictionary.hpp"
 #include "recipe/memory_config.hpp"
+#include "recipe/sinusoids.hpp"
 
 namespace diffuse {
 namespace {
@@ -53,7 +53,7 @@ class Builder {
     const auto& model = model_.encoder;
     const std::string root(halves_.names.encoder.root);
     auto& encoder = recipe_.encoder.emplace();
-    encoder.hidden = model.hidden;
+    encoder.hidden = encoder.width = model.hidden;
     encoder.max_positions = model.max_positions;
     if (memory_.reads_frames) {
       encoder.front = frames_front(root);
@@ -113,11 +113,12 @@ class Builder {
         if (book_.has(positions)) {
           front.positions = table(positions, count, model.hidden);
         } else {
-          front.sinusoids = sinusoids(model, count);
+          front.sinusoids = make_sinusoids(memory_.positions, model.hidden, count);
         }
         break;
       case PositionKind::sinusoids_single:
-        front.sinusoids = sinusoids(model, count);
+      case PositionKind::sinusoids_cosines:
+        front.sinusoids = make_sinusoids(memory_.positions, model.hidden, count);
         break;
       case PositionKind::relative_bias:
       case PositionKind::relative_bias_each:
@@ -127,26 +128,6 @@ class Builder {
     if (memory_.embedding_norm)
       front.norm = builder.norm(builder.module(root, names::kEmbeddingNorm), model.hidden);
     return front;
-  }
-
-  Sinusoids sinusoids(const ModelConfig& model, std::int64_t count) const {
-    const auto half = model.hidden / 2;
-    if (model.hidden % 2 != 0 || half < 2) {
-      throw_refused("cannot run yet: computed positions of " + std::to_string(model.hidden) +
-                    " elements; the number must be even");
-    }
-    Sinusoids made;
-    made.count = count;
-    made.single = memory_.positions == PositionKind::sinusoids_single;
-    for (std::int64_t i = 0; i < half; ++i) made.frequencies.push_back(frequency(i, half, made.single));
-    return made;
-  }
-
-  static double frequency(std::int64_t index, std::int64_t half, bool single) {
-    constexpr double kBase = 10000;
-    if (!single) return 1 / exact::pow(kBase, static_cast<double>(index) / static_cast<double>(half));
-    const auto step = static_cast<float>(-exact::log(kBase) / static_cast<double>(half - 1));
-    return static_cast<float>(exact::exp(static_cast<float>(index) * step));
   }
 
   FramesFront frames_front(const std::string& root) {

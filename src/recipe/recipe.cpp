@@ -62,6 +62,7 @@ class Names {
 
   void operator()(const Front& front) {
     add(front.embedding);
+    for (const auto& table : front.further) add(table);
     add(front.positions);
     add(front.norm);
   }
@@ -73,12 +74,18 @@ class Names {
     add(front.positions);
   }
 
-  std::vector<std::string> list() && { return std::move(list_); }
-
- private:
   void add(const std::string& name) {
     if (std::find(list_.begin(), list_.end(), name) == list_.end()) list_.push_back(name);
   }
+  void add(const CodecConvolution& convolution) {
+    add(convolution.gain);
+    add(convolution.direction);
+    add(convolution.bias);
+  }
+
+  std::vector<std::string> list() && { return std::move(list_); }
+
+ private:
   std::vector<std::string> list_;
 };
 
@@ -103,6 +110,34 @@ std::vector<std::string> tensors_of(const Encoder& encoder) {
     for (const auto& step : block.steps) std::visit(names, step);
   }
   names.add(encoder.norm);
+  if (encoder.projection) {
+    names.add(encoder.projection->weight);
+    names.add(encoder.projection->bias);
+  }
+  return std::move(names).list();
+}
+
+std::vector<std::string> tensors_of(const SoundCodec& codec) {
+  Names names;
+  for (const auto& codebook : codec.codebooks) names.add(codebook);
+  names.add(codec.first);
+  for (const auto& layer : codec.lstm) {
+    names.add(layer.input);
+    names.add(layer.recurrent);
+    names.add(layer.input_bias);
+    names.add(layer.recurrent_bias);
+  }
+  for (const auto& stage : codec.stages) {
+    names.add(stage.gain);
+    names.add(stage.direction);
+    names.add(stage.bias);
+    for (const auto& unit : stage.units) {
+      names.add(unit.wide);
+      names.add(unit.narrow);
+      names.add(unit.shortcut);
+    }
+  }
+  names.add(codec.last);
   return std::move(names).list();
 }
 
@@ -110,6 +145,7 @@ std::vector<std::string> tensors_of(const Back& back) {
   Names names;
   names.add(back.norm);
   names.add(back.head);
+  for (const auto& head : back.further) names.add(head);
   names.add(back.head_bias);
   return std::move(names).list();
 }

@@ -12,6 +12,10 @@
 // A stack may read a second one's output at every layer: Recipe::encoder is that second stack, and what its
 // last norm leaves is the memory [memory rows, encoder hidden] that CrossAttention steps look at. It runs
 // once a request and is never cut.
+//
+// A stack may walk several codebooks at once, as those of sound do: a row takes an id of each, whose
+// embeddings are summed, and gives logits for each, one head behind the other. What the ids stand for,
+// Recipe::codec says.
 
 #include <cstdint>
 #include <map>
@@ -23,6 +27,7 @@
 #include "backend/backend.hpp"
 #include "checkpoint/tensor_header.hpp"
 #include "core/dtype.hpp"
+#include "recipe/sound_codec.hpp"
 
 namespace diffuse {
 
@@ -163,11 +168,13 @@ struct Sinusoids {
   std::int64_t count = 0;
   std::vector<double> frequencies;  // [hidden / 2]
   bool single = false;              // angles are rounded to f32, as where torch computes them
+  bool cosines_first = false;
 };
 
 // Token ids -> hidden.
 struct Front {
-  MatrixRef embedding;  // [vocab, hidden]
+  MatrixRef embedding;             // [vocab, hidden]
+  std::vector<MatrixRef> further;  // of the codebooks behind the first, whose rows are added in this order
   float scale = 1;
   std::optional<MatrixRef> positions;  // learned table [count, hidden]
   std::optional<Sinusoids> sinusoids;  // in its place
@@ -178,7 +185,8 @@ struct Front {
 // Hidden -> logits.
 struct Back {
   std::optional<NormSpec> norm;
-  MatrixRef head;  // [vocab, hidden]; the front's tensor where the two are tied
+  MatrixRef head;                  // [vocab, hidden]; the front's tensor where the two are tied
+  std::vector<MatrixRef> further;  // of the codebooks behind the first: their logits stand behind its own
   std::optional<VectorRef> head_bias;
   bool tied = false;
   float scale = 1;  // of the logits
@@ -211,27 +219,36 @@ struct FramesFront {
   MatrixRef positions;  // [rows of memory, hidden]
 };
 
+struct Projection {
+  MatrixRef weight;
+  std::optional<VectorRef> bias;
+};
+
 // The stack whose output the answering stack reads.
 struct Encoder {
-  std::int64_t hidden = 0;
+  std::int64_t hidden = 0;         // of a row of memory
+  std::int64_t width = 0;          // of a row within its blocks; another one only where there is a projection
   std::int64_t max_positions = 0;  // most rows of memory; of tokens, and of frames after the convolutions
   std::int64_t vocab = 0;          // 0: it reads frames
   std::variant<Front, FramesFront> front;
   std::vector<Block> blocks;
   std::optional<NormSpec> norm;
+  std::optional<Projection> projection;  // behind the norm: [hidden, width]
 };
 
 struct Recipe {
   std::string shape;       // "autoregressive" or "encoder memory"
   std::string model_type;  // config.json's, for reports only
   std::int64_t hidden = 0;
-  std::int64_t vocab = 0;
+  std::int64_t vocab = 0;          // logits of a row, those of all codebooks
+  std::int64_t codebooks = 1;      // ids that a row takes in, and that are chosen of its logits
   std::int64_t max_positions = 0;  // longest context: prompt and answer together
   std::vector<RopeSpec> ropes;
   std::optional<Encoder> encoder;
   Front front;
   std::vector<Block> blocks;
   Back back;
+  std::optional<SoundCodec> codec;    // what turns the answers' ids into sound, on the client
   std::vector<std::string> accepted;  // config keys left unread because a user accepted them: probe first
   std::vector<std::string> notes;     // what a user should know: Python ignored, keys accepted by name
 
@@ -243,5 +260,6 @@ std::vector<std::string> tensors_of(const Block& block);
 std::vector<std::string> tensors_of(const Front& front);
 std::vector<std::string> tensors_of(const Back& back);
 std::vector<std::string> tensors_of(const Encoder& encoder);
+std::vector<std::string> tensors_of(const SoundCodec& codec);
 
 }  // namespace diffuse

@@ -22,6 +22,7 @@ constexpr std::array kDerivedBuffers = {
     DerivedBuffer{".attn.masked_bias", 0},     // what masked scores are set to, e.g. -10000
     DerivedBuffer{".attention.bias", 4},       // the same two under another module's name
     DerivedBuffer{".attention.masked_bias", 0},
+    DerivedBuffer{".embed_positions.weights", 2},  // sinusoids
 };
 
 bool is_derived(std::string_view name, const TensorHeader& header) {
@@ -59,6 +60,13 @@ void TensorBook::take(const std::string& name, const std::vector<std::int64_t>& 
   }
   if (!taken_.insert(name).second)
     throw_internal("building a recipe: tensor " + shown(name) + " was used by two steps");
+}
+
+void TensorBook::pass_over(std::string_view prefix) {
+  for (auto at = headers_.lower_bound(std::string(prefix)); at != headers_.end(); ++at) {
+    if (!at->first.starts_with(prefix)) return;
+    taken_.insert(at->first);
+  }
 }
 
 std::vector<std::string> TensorBook::leftovers() const {

@@ -21,6 +21,9 @@ class TensorBook {
   // Throws bad data where there is no such tensor or its shape is another one; refused where its type is none
   // of f32, f16 and bf16; internal where it was taken before.
   void take(const std::string& name, const std::vector<std::int64_t>& shape);
+  // Takes those whose name starts with `prefix`, and that nobody took, without a use: parts of a model that
+  // it runs without.
+  void pass_over(std::string_view prefix);
   // Not taken and not one of the buffers that are known to be derived from the config.
   std::vector<std::string> leftovers() const;
   const TensorHeaders& headers() const { return headers_; }

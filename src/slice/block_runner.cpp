@@ -1,6 +1,7 @@
 #include "slice/block_runner.hpp"
 
 #include <algorithm>
+#include <string>
 
 #include "core/error.hpp"
 #include "core/exact_math.hpp"
@@ -130,9 +131,32 @@ void BlockRunner::run(std::span<LoadedStep> block, const BatchContext& context, 
   }
 }
 
+void BlockRunner::embed_ids(const LoadedFront& loaded, const Front& front, std::span<const std::int32_t> ids,
+                            Rows hidden) {
+  const auto codebooks = 1 + loaded.further.size();
+  const auto rows = static_cast<std::size_t>(hidden.rows);
+  if (ids.size() != rows * codebooks)
+    throw_internal("a step has " + std::to_string(ids.size()) + " ids for " + std::to_string(rows) +
+                   " rows of " + std::to_string(codebooks) + " codebooks");
+  if (codebooks == 1) {
+    backend_.embed(*loaded.embedding, ids, front.scale, hidden);
+    return;
+  }
+  std::vector<std::int32_t> of_codebook(rows);
+  for (std::size_t codebook = 0; codebook < codebooks; ++codebook) {
+    for (std::size_t row = 0; row < rows; ++row) of_codebook[row] = ids[row * codebooks + codebook];
+    const bool first = codebook == 0;
+    const auto& table = first ? loaded.embedding : loaded.further[codebook - 1];
+    const Rows out = first ? hidden : slot(Slot::a, hidden);
+    backend_.embed(*table, of_codebook, front.scale, out);
+    if (!first) backend_.add(out, hidden, 1);
+    backend_.synchronize();  // `of_codebook` is written again
+  }
+}
+
 void BlockRunner::embed(const LoadedFront& loaded, const Front& front, std::span<const std::int32_t> ids,
                         std::span<const std::int64_t> positions, Rows hidden) {
-  backend_.embed(*loaded.embedding, ids, front.scale, hidden);
+  embed_ids(loaded, front, ids, hidden);
   if (loaded.positions.bytes() > 0) {
     std::vector<std::int32_t> rows;
     for (const auto position : positions)

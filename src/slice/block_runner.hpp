@@ -36,7 +36,8 @@ class BlockRunner {
   void run(std::span<LoadedStep> block, const BatchContext& context, Rows hidden, const Watch& watch = {});
 
   void norm(const LoadedNorm& norm, ConstRows in, Rows out, std::int64_t groups = 1);
-  // Ids [rows] at `positions` -> hidden. Synchronizes where the front has positions.
+  // Ids [rows, codebooks] at `positions` -> hidden. Synchronizes where the front has positions or several
+  // codebooks. Throws internal where there are not as many ids.
   void embed(const LoadedFront& loaded, const Front& front, std::span<const std::int32_t> ids,
              std::span<const std::int64_t> positions, Rows hidden);
   // Keys and values of `memory` [rows <= max_rows, encoder hidden], which stands at `segment` of its
@@ -45,6 +46,8 @@ class BlockRunner {
 
  private:
   struct Scratch;
+  void embed_ids(const LoadedFront& loaded, const Front& front, std::span<const std::int32_t> ids,
+                 Rows hidden);
   void attention(AttentionStep& step, const BatchContext& context, Rows in, Rows out);
   Rows queries(const CrossAttentionStep& step, ConstRows in);
   void cross_attention(CrossAttentionStep& step, const BatchContext& context, ConstRows q, Rows out);

@@ -40,8 +40,10 @@ EncoderRunner::EncoderRunner(const Recipe& recipe, LoadedEncoder& weights, Backe
       backend_(backend),
       max_rows_(max_rows),
       most_pages_(pages_of(max_rows) + kMostInputs),
-      runner_(backend, recipe.ropes, encoder_.blocks, encoder_.hidden, max_rows),
-      hidden_(backend.allocate(static_cast<std::size_t>(max_rows * encoder_.hidden) * sizeof(float))) {
+      runner_(backend, recipe.ropes, encoder_.blocks, encoder_.width, max_rows),
+      hidden_(backend.allocate(static_cast<std::size_t>(max_rows * encoder_.width) * sizeof(float))) {
+  if (weights_.projection)
+    projected_ = backend.allocate(static_cast<std::size_t>(max_rows * encoder_.hidden) * sizeof(float));
   // A block's keys and values are done with when the next block starts: one pool serves all.
   std::size_t bytes = 0;
   for (const auto& block : weights_.blocks) {
@@ -80,17 +82,21 @@ std::vector<std::vector<float>> EncoderRunner::encode(std::span<const EncoderInp
     for (std::int64_t position = 0; position < counts[i]; ++position) context.positions.push_back(position);
     row += counts[i];
   }
-  const Rows hidden{hidden_.floats(), total, encoder_.hidden, encoder_.hidden};
+  const Rows hidden{hidden_.floats(), total, encoder_.width, encoder_.width};
   runner_.begin(context);
   embed(inputs, context, hidden);
   for (auto& block : weights_.blocks) runner_.run(block, context, hidden);
   if (weights_.norm) runner_.norm(*weights_.norm, hidden, hidden);
+  const Rows made =
+      weights_.projection ? Rows{projected_.floats(), total, encoder_.hidden, encoder_.hidden} : hidden;
+  if (weights_.projection)
+    backend_.matmul(hidden, *weights_.projection->matrix, made, {.bias = weights_.projection->bias_data()});
 
   std::vector<std::vector<float>> memories;
   for (const auto& segment : context.segments) {
     auto& memory = memories.emplace_back(static_cast<std::size_t>(segment.rows * encoder_.hidden));
     backend_.download(std::as_writable_bytes(std::span(memory)),
-                      reinterpret_cast<const std::byte*>(part(hidden, segment.first_row, segment.rows).data));
+                      reinterpret_cast<const std::byte*>(part(made, segment.first_row, segment.rows).data));
   }
   return memories;
 }

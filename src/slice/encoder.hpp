@@ -47,7 +47,8 @@ class EncoderRunner {
   std::int64_t max_rows_;
   std::int64_t most_pages_;
   BlockRunner runner_;
-  Buffer hidden_;  // [max_rows, hidden]
+  Buffer hidden_;     // [max_rows, width]
+  Buffer projected_;  // [max_rows, hidden], where the encoder has a projection
 };
 
 }  // namespace diffuse

@@ -80,6 +80,7 @@ class Loader {
   LoadedFront front(const Front& front) {
     LoadedFront loaded;
     loaded.embedding = embedding(front.embedding);
+    for (const auto& table : front.further) loaded.further.push_back(matrix({&table}));
     if (front.positions) loaded.positions = table(*front.positions);
     if (front.sinusoids) loaded.positions = upload(table_of(*front.sinusoids));
     loaded.norm = norm(front.norm);
@@ -179,8 +180,10 @@ class Loader {
       for (std::size_t i = 0; i < half; ++i) {
         const double exact_angle = static_cast<double>(position) * sinusoids.frequencies[i];
         const double angle = sinusoids.single ? static_cast<float>(exact_angle) : exact_angle;
-        row[i] = static_cast<float>(exact::sin(angle));
-        row[half + i] = static_cast<float>(exact::cos(angle));
+        const std::size_t sine = sinusoids.cosines_first ? half + i : i;
+        const std::size_t cosine = sinusoids.cosines_first ? i : half + i;
+        row[sine] = static_cast<float>(exact::sin(angle));
+        row[cosine] = static_cast<float>(exact::cos(angle));
       }
     }
     return values;
@@ -275,7 +278,17 @@ LoadedEncoder load_encoder(Loader& loader, const Encoder& encoder) {
   loader.forget();
   for (const auto& block : encoder.blocks) loaded.blocks.push_back(load_block(loader, block));
   loaded.norm = loader.norm(encoder.norm);
+  if (encoder.projection)
+    loaded.projection = loader.linear({&encoder.projection->weight}, {&encoder.projection->bias});
   return loaded;
+}
+
+// One copy of a tied table serves both ends.
+std::shared_ptr<const PackedMatrix> load_head(Loader& loader, const Back& back) {
+  if (back.further.empty()) return loader.embedding(back.head);
+  std::vector<const MatrixRef*> heads = {&back.head};
+  for (const auto& head : back.further) heads.push_back(&head);
+  return loader.matrix(heads);
 }
 
 // Tensors that more than one part of a slice uses.
@@ -290,12 +303,9 @@ std::set<std::string> used_again(const Recipe& recipe, const RankSlice& slice) {
   if (slice.encoder) {
     const auto& encoder = *recipe.encoder;
     for (const auto& block : encoder.blocks) part(tensors_of(block));
-    part(tensors_of(Encoder{.hidden = 0,
-                            .max_positions = 0,
-                            .vocab = 0,
-                            .front = encoder.front,
-                            .blocks = {},
-                            .norm = encoder.norm}));
+    auto ends = encoder;
+    ends.blocks.clear();
+    part(tensors_of(ends));
   }
   if (slice.front) part(tensors_of(recipe.front));
   for (auto layer = slice.first_layer; layer < slice.end_layer; ++layer)
@@ -321,8 +331,7 @@ SliceWeights load_slice(const Recipe& recipe, const RankSlice& slice, const Chec
   if (slice.back) {
     auto& back = weights.back.emplace();
     back.norm = loader.norm(recipe.back.norm);
-    // One copy of a tied table serves both ends.
-    back.head.matrix = loader.embedding(recipe.back.head);
+    back.head.matrix = load_head(loader, recipe.back);
     if (recipe.back.head_bias) back.head.bias = loader.vector(*recipe.back.head_bias);
   }
   weights.hashes = loader.hashes();

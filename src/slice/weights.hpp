@@ -66,6 +66,7 @@ using LoadedStep = std::variant<NormStep, AttentionStep, CrossAttentionStep, Mlp
 
 struct LoadedFront {
   std::shared_ptr<const PackedMatrix> embedding;
+  std::vector<std::shared_ptr<const PackedMatrix>> further;  // of the codebooks behind the first
   Buffer positions;  // f32 [count, hidden], stored or computed; empty: none
   std::optional<LoadedNorm> norm;
 };
@@ -79,6 +80,7 @@ struct LoadedEncoder {
   std::variant<LoadedFront, LoadedFrames> front;
   std::vector<std::vector<LoadedStep>> blocks;
   std::optional<LoadedNorm> norm;
+  std::optional<LoadedLinear> projection;
 };
 
 // Points into the recipe that it was loaded from, which must outlive it.
@@ -86,7 +88,7 @@ struct SliceWeights {
   using Front = LoadedFront;
   struct Back {
     std::optional<LoadedNorm> norm;
-    LoadedLinear head;
+    LoadedLinear head;  // those of all codebooks as one
   };
   std::optional<LoadedEncoder> encoder;
   std::optional<Front> front;

@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t kMaxStops = 64;
 constexpr std::int64_t kMostBeams = 64;
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
+constexpr double kMostGuidance = 10'000;
 
 // A value and what to call it in an error.
 struct Given {
@@ -131,7 +132,7 @@ constexpr std::array kFields = {
           [](Options& o, const Given& g) { o.num_inference_steps = g.integer(1, 100'000); }},
     Field{"guidance_scale",
           [](Options& o, const Given& g) {
-            o.guidance_scale = g.number(0, 10'000, false, "a number from 0 to 10000");
+            o.guidance_scale = g.number(0, kMostGuidance, false, "a number from 0 to 10000");
           }},
     Field{"height", [](Options& o, const Given& g) { o.height = g.integer(1, 65536); }},
     Field{"width", [](Options& o, const Given& g) { o.width = g.integer(1, 65536); }},
@@ -235,6 +236,7 @@ void fill_missing(GenerationConfig& config, const GenerationConfig& from) {
   fill(config.min_new_tokens, from.min_new_tokens);
   fill(config.no_repeat_ngram_size, from.no_repeat_ngram_size);
   fill(config.bad_words, from.bad_words);
+  fill(config.guidance_scale, from.guidance_scale);
   fill(config.length_penalty, from.length_penalty);
   fill(config.early_stopping, from.early_stopping);
 }
@@ -255,7 +257,8 @@ GenerateOptions parse_generate(const Json& object, const std::string& what, cons
 void check_autoregressive(const GenerateOptions& options, const std::string& what) {
   if (options.num_beams == 1) return;
   const auto beside = [&](bool given, const char* key) {
-    if (given) throw_bad_data(what + ": '" + key + "' has no meaning beside num_beams; leave one of them out");
+    if (given)
+      throw_bad_data(what + ": '" + key + "' has no meaning beside num_beams; leave one of them out");
   };
   beside(options.sampling.temperature > 0, "temperature");
   beside(options.sampling.logprobs >= 0, "logprobs");
@@ -280,8 +283,10 @@ GenerationConfig parse_generation_config(const Json& object, const std::string& 
   config.length_penalty = read_with<double>(object, "length_penalty", what, [](const Given& g) {
     return g.number(-100, 100, false, "a number from -100 to 100");
   });
-  config.early_stopping =
-      read_with<EarlyStopping>(object, "early_stopping", what, read_early_stopping);
+  config.early_stopping = read_with<EarlyStopping>(object, "early_stopping", what, read_early_stopping);
+  config.guidance_scale = read_with<double>(object, "guidance_scale", what, [](const Given& g) {
+    return g.number(0, kMostGuidance, false, "a number from 0 to 10000");
+  });
   return config;
 }
 

@@ -69,6 +69,9 @@ struct GenerationConfig {
   std::vector<std::vector<std::int32_t>> bad_words;
   std::optional<double> length_penalty;
   std::optional<EarlyStopping> early_stopping;
+
+  // Of a model that makes media: what holds where a job says none.
+  std::optional<double> guidance_scale;
 };
 
 // Reads the names above from a generation_config.json (or a config.json): eos_token_id (an id or a list),

@@ -15,7 +15,7 @@ constexpr std::array kModelNames = {"spiece.model", "sentencepiece.bpe.model", "
                                     "sentencepiece.model"};
 constexpr const char* kSourceName = "source.spm";
 constexpr const char* kTargetName = "target.spm";
-constexpr const char* kSpace = "\u2581";
+constexpr const char* kMetaspace = "\u2581";
 
 std::filesystem::path model_path(const std::filesystem::path& folder) {
   for (const auto* name : kModelNames) {
@@ -72,7 +72,7 @@ Normalizer charsmap_alone(const SentencePieceModel& model) {
 }
 
 Json metaspace() {
-  return {{"type", "Metaspace"}, {"replacement", kSpace}, {"prepend_scheme", "always"}, {"split", true}};
+  return {{"type", "Metaspace"}, {"replacement", kMetaspace}, {"prepend_scheme", "always"}, {"split", true}};
 }
 
 // Words between white space, each with a space in front.
@@ -217,12 +217,12 @@ TokenizerParts llama(const SentencePieceModel& model, Json& config, const std::s
   auto tokens = Json::array();
   add_marked_pieces(model, tokens);
   const auto step = [](const char* type) { return Json{{"type", type}}; };
-  auto decoders = Json::array({{{"type", "Replace"}, {"pattern", {{"String", kSpace}}}, {"content", " "}},
+  auto decoders = Json::array({{{"type", "Replace"}, {"pattern", {{"String", kMetaspace}}}, {"content", " "}},
                                step("ByteFallback"),
                                step("Fuse")});
   if (space) decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   const Json pre_tokenizer = {{"type", "Metaspace"},
-                              {"replacement", kSpace},
+                              {"replacement", kMetaspace},
                               {"prepend_scheme", !space   ? "never"
                                                  : legacy ? "always"
                                                           : "first"},
@@ -265,7 +265,7 @@ TokenizerParts with_vocabulary(const SentencePieceModel& model, Vocabulary vocab
   return {.normalizer = std::move(normalizer),
           .pre_tokenizer = {},
           .model = make_model(),
-          .decoder = TokenDecoder::trimmed(kSpace),
+          .decoder = TokenDecoder::trimmed(kMetaspace),
           .added_tokens = Json::array(),
           .post_processor = ends_with(token_text(config, "eos_token"), eos)};
 }

@@ -48,6 +48,21 @@ class FolderTest(CommandLineTest):
                 found = self.json("check", path, "--json")
                 self.assertEqual((found["verdict"], found["can_run"], found["missing"]), ("runs", True, None))
 
+    def test_music(self):
+        model = DATA / "golden" / "musicgen-stereo"
+        text = self.diffuse("check", model).out
+        self.assertRegex(text, r"depth +5  \(decoder.num_hidden_layers\)\n")
+        self.assertRegex(text, r"is cut +the decoder, 5 layers\n")
+        self.assertRegex(text, r"makes +sound, 8000 Hz, stereo, of the codes of 4 codebooks")
+        config = json.loads((model / "config.json").read_text())
+        config["model_type"] = "musicgen_melody"
+        config["architectures"] = ["MusicgenMelodyForConditionalGeneration"]
+        self.write("melody/config.json", json.dumps(config))
+        (self.folder / "melody" / "model.safetensors").symlink_to(model / "model.safetensors")
+        found = self.json("check", "melody", "--json", code=69)
+        self.assertFalse(found["can_run"])
+        self.assertIn("a melody's chroma features", found["missing"])
+
     def test_the_probe_reads_plain_english(self):
         found = self.json("check", DEMO, "--probe", "--json")["probe"]
         self.assertEqual((found["tokens"], found["uniform"]), (255, 640))

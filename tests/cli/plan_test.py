@@ -41,6 +41,17 @@ class PlanTest(CommandLineTest):
         slices = self.plan(3, "--slices", "0,1-4,5")
         self.assertEqual([s["layers"] for s in slices], [[0, 0], [1, 4], [5, 5]])
 
+    def test_a_music_model(self):
+        model = support.DATA / "golden" / "musicgen"
+        plan = self.json("plan", model, "--ranks", 6, "--json")
+        self.assertEqual((plan["cut"], plan["slices"], plan["encoder_rank"]), ("decoder", "0-0,1-1,2-2,3-3,4-4", 5))
+        weights = {name: len(data) for name, (_, _, data) in read_safetensors(model / "model.safetensors").items()}
+        codec = sum(size for name, size in weights.items() if name.startswith("audio_encoder.decoder.")
+                    or name.startswith("audio_encoder.quantizer.") and name.endswith(".embed") and int(name.split(".")[3]) < 4)
+        self.assertEqual(plan["codec"], {"rank": 0, "rate": 16000, "channels": 1, "bytes": codec})
+        self.assertEqual((plan["codebooks"], plan["memory_row_bytes"]), (4, 32 * 4))
+        self.assertIn("the codes of 4 codebooks into sound, is on rank 0", self.diffuse("plan", model, "--ranks", 2).out)
+
     def test_wrong_slices(self):
         for slices, fragment in [
             ("0-4", "layers 0-5"),  # too short

@@ -146,7 +146,7 @@ TEST(MemoryRecipe, RefusesWhatDoesNotFit) {
        "69: cannot run yet: relative positions in 3 buckets"},
       {"start is padding", "marian", [](Model& m) { m.config["model_type"] = "m2m_100"; },
        "69: cannot run yet: answers start with the padding token"},
-      {"another family", "bart", [](Model& m) { m.config["model_type"] = "musicgen"; },
+      {"another family", "bart", [](Model& m) { m.config["model_type"] = "fsmt"; },
        "69: cannot run yet: its stack"},
   };
   for (const auto& refused : cases) {

@@ -49,6 +49,8 @@ class Description {
     }
     made.line("front", recipe.front.embedding, recipe.front.scale, recipe.front.positions,
               recipe.front.position_offset, recipe.front.norm);
+    for (const auto& table : recipe.front.further) made.line("further table", table);
+    for (const auto& head : recipe.back.further) made.line("further head", head);
     for (const auto& block : recipe.blocks) made.text_ += of(block);
     made.line("back", recipe.back.norm, recipe.back.head, recipe.back.head_bias, recipe.back.tied,
               recipe.back.scale, recipe.back.softcap);

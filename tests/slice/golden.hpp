@@ -37,12 +37,17 @@ inline void PrintTo(const GoldenCase& golden, std::ostream* out) {
   *out << golden.folder.string();
 }
 
-// Whether a case's stack reads an encoder; such cases have arrays of their own.
-inline bool reads_encoder(const std::filesystem::path& folder) {
-  return read_json(folder / "golden.json").at("shape") == "encoder memory";
+// What a case's stack does beside reading ids and giving logits; each kind has arrays of its own.
+enum class GoldenKind : std::uint8_t { plain, reads_encoder, walks_codebooks };
+
+inline GoldenKind kind_of(const std::filesystem::path& folder) {
+  const auto golden = read_json(folder / "golden.json");
+  if (golden.at("shape") != "encoder memory") return GoldenKind::plain;
+  const auto& arrays = golden.at("arrays");
+  return arrays.contains("codes.guidance1") ? GoldenKind::walks_codebooks : GoldenKind::reads_encoder;
 }
 
-inline std::vector<GoldenCase> golden_cases(bool with_encoder = false) {
+inline std::vector<GoldenCase> golden_cases(GoldenKind kind = GoldenKind::plain) {
   std::vector<std::filesystem::path> roots = {std::filesystem::path(DIFFUSE_TEST_DATA) / "golden"};
   if (const char* extra = std::getenv("DIFFUSE_GOLDEN_EXTRA")) {
     std::stringstream list(extra);
@@ -53,7 +58,7 @@ inline std::vector<GoldenCase> golden_cases(bool with_encoder = false) {
     std::vector<GoldenCase> found;
     for (const auto& entry : std::filesystem::directory_iterator(root)) {
       if (!std::filesystem::exists(entry.path() / "golden.safetensors")) continue;
-      if (reads_encoder(entry.path()) != with_encoder) continue;
+      if (kind_of(entry.path()) != kind) continue;
       auto name =
           (&root == roots.data() ? "" : root.filename().string() + "_") + entry.path().filename().string();
       std::replace_if(
@@ -84,7 +89,7 @@ struct TestModel {
   Recipe recipe;
 };
 
-// A reference array of one or two dimensions.
+// A reference array; of one dimension, it is a row.
 struct GoldenFloats {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
@@ -116,8 +121,9 @@ class Golden {
   GoldenFloats floats(const std::string& name) const {
     const auto& entry = typed(name, "F32");
     GoldenFloats out;
-    out.rows = entry.at("shape").at(0);
-    out.cols = entry.at("shape").at(1);
+    const auto& shape = entry.at("shape");
+    out.rows = shape.size() == 1 ? 1 : shape.at(0).get<std::int64_t>();
+    out.cols = shape.back();
     out.values = values<float>(entry, static_cast<std::size_t>(out.rows * out.cols));
     return out;
   }
@@ -126,7 +132,9 @@ class Golden {
 
   std::vector<std::int32_t> ids(const std::string& name) const {
     const auto& entry = typed(name, "I64");
-    const auto wide = values<std::int64_t>(entry, entry.at("shape").at(0).get<std::size_t>());
+    std::size_t count = 1;
+    for (const auto& size : entry.at("shape")) count *= size.get<std::size_t>();
+    const auto wide = values<std::int64_t>(entry, count);
     return {wide.begin(), wide.end()};
   }
 

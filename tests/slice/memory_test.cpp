@@ -218,7 +218,7 @@ TEST_P(GoldenMemory, Tokens) {
   on_every_target(&GoldenMemory::check_tokens);
 }
 
-INSTANTIATE_TEST_SUITE_P(, GoldenMemory, testing::ValuesIn(golden_cases(true)),
+INSTANTIATE_TEST_SUITE_P(, GoldenMemory, testing::ValuesIn(golden_cases(GoldenKind::reads_encoder)),
                          [](const auto& each) { return each.param.name; });
 
 // An input by itself, on one thread.
@@ -229,7 +229,7 @@ std::vector<float> alone(const MemoryCase& subject, const EncoderInput& input, c
 }
 
 TEST(EncoderExactness, OfEveryThreadAndBatch) {
-  for (const auto& golden : golden_cases(true)) {
+  for (const auto& golden : golden_cases(GoldenKind::reads_encoder)) {
     const MemoryCase subject(golden.folder);
     const bool sound = subject.model.recipe.encoder->vocab == 0;
     std::vector<EncoderInput> inputs = {subject.input, subject.input, subject.input};
@@ -335,7 +335,7 @@ TEST(Plans, StateTensorsThatEverySliceLoads) {
 }
 
 TEST(GoldenMemoryCases, AreAllThere) {
-  EXPECT_GE(golden_cases(true).size(), 4U);
+  EXPECT_GE(golden_cases(GoldenKind::reads_encoder).size(), 4U);
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ std::optional<double> real_of(const Value& value) {
 }
 
 std::string_view symbol_of(Operator op) {
-  constexpr std::string_view kSymbols[] = {"+", "-", "*", "/", "//", "%", "**"};
-  return kSymbols[static_cast<int>(op)];
+  constexpr std::string_view kSpelled[] = {"+", "-", "*", "/", "//", "%", "**"};
+  return kSpelled[static_cast<int>(op)];
 }
 
 [[noreturn]] void unsupported(Operator op, const Value& left, const Value& right) {
