@@ -82,8 +82,9 @@ class Bench {
   Bench(const BenchFlags& flags, Ranks& ranks) : flags_(flags), ranks_(ranks) {}
 
   int run() {
-    const auto model = ranks_.together(
-        [&] { return open_model(flags_.compute.model, flags_.compute.load_mode(), flags_.compute.accept); });
+    const auto model = ranks_.together([&] {
+      return open_model_to_run(flags_.compute.model, flags_.compute.load_mode(), flags_.compute.accept);
+    });
     const auto plan = ranks_.together([&] {
       return make_plan(model.recipe, model.checkpoint.headers(), ranks_.size(), flags_.compute.slices);
     });

@@ -46,7 +46,7 @@ void print_facts(const Examination& examination) {
   if (!examination.weights) {
     line("this build", "no weights at hand: not judged");
   } else if (examination.recipe) {
-    line("this build", "can run it");
+    line("this build", examination.missing.empty() ? "can run it" : examination.missing);
     if (const auto& encoder = examination.recipe->encoder) {
       line("is cut", "the decoder, " + std::to_string(examination.recipe->depth()) + " layers");
       line("at the client", "the encoder, " + std::to_string(encoder->blocks.size()) +
@@ -68,17 +68,18 @@ void print_facts(const Examination& examination) {
 
 int check(const CheckFlags& flags) {
   const auto examination = examine(flags.model, flags.accept);
-  const bool can_run = examination.recipe.has_value();
+  const bool planned = examination.recipe.has_value();
+  const bool can_run = planned && examination.missing.empty();
   Json json = to_json(examination.verdict);
   if (examination.weights) {
     json["can_run"] = can_run;
     json["missing"] = examination.missing.empty() ? Json() : Json(examination.missing);
     if (can_run) json["notes"] = examination.recipe->notes;
-    if (can_run && examination.recipe->encoder) {
+    if (planned && examination.recipe->encoder) {
       json["cut"] = "decoder";
       json["encoder_layers"] = examination.recipe->encoder->blocks.size();
     }
-    if (can_run && examination.recipe->codec) {
+    if (planned && examination.recipe->codec) {
       json["codebooks"] = examination.recipe->codebooks;
       json["codec_rate"] = examination.recipe->codec->rate;
     }

@@ -16,7 +16,7 @@ namespace diffuse {
 struct Examination {
   Verdict verdict;
   bool weights = false;          // headers were at hand
-  std::optional<Recipe> recipe;  // where this build can run it
+  std::optional<Recipe> recipe;  // where this build can plan it
   std::string missing;           // one sentence: why it cannot; empty where it can or no weights are at hand
 };
 
@@ -30,7 +30,10 @@ struct Model {
   std::string config_hash;
 };
 
-// Opens a model to run it. Throws refused with the sentence that stands in the way.
+// Opens a model to plan it. Throws refused with the sentence that stands in the way.
 Model open_model(const std::filesystem::path& folder, LoadMode load, const std::vector<std::string>& accept);
+// The same, to run it: a model may have a recipe, and its jobs no way to be run yet.
+Model open_model_to_run(const std::filesystem::path& folder, LoadMode load,
+                        const std::vector<std::string>& accept);
 
 }  // namespace diffuse
