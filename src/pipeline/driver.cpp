@@ -15,6 +15,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+std::int64_t nanoseconds_since(Clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+}
+
 class Driver {
  public:
   Driver(Stage& stage, Transport& transport, const ScheduleConfig& schedule,
@@ -52,6 +56,10 @@ class Driver {
       const auto actions = policy_.next();
       for (const auto& action : actions) std::visit([this](const auto& a) { carry_out(a); }, action);
       collect(false);
+      if (encoding_here_) {
+        encode_on();
+        continue;
+      }
       if (!stopping && policy_.finished()) {
         // What is on its way from the stages may make more to do.
         collect(true);
@@ -102,6 +110,11 @@ class Driver {
     std::vector<std::size_t> sequences;
     std::vector<float> rows;
     std::unique_ptr<Ticket> received;
+  };
+  // A batch that this rank encodes, a block at a time: the other stages are not kept waiting.
+  struct EncodingHere {
+    std::vector<std::size_t> sequences;
+    Descriptor command;
   };
   // Of a lane: digests, and what was watched, on their way from the stages.
   struct Leaving {
@@ -176,10 +189,10 @@ class Driver {
       entry.first_position = static_cast<std::int64_t>(input->ids.size() + input->frames.size());
       inputs.push_back(input.get());
     }
-    tell(command);
     report_.encoded_rows += static_cast<std::uint64_t>(command.rows());
-    auto& told = told_.back();
     if (encodes_elsewhere()) {
+      tell(command);
+      auto& told = told_.back();
       tell_encoder(command);
       told.more = flattened(inputs);
       told.tickets.push_back(
@@ -193,14 +206,32 @@ class Driver {
       return;
     }
     const auto start = Clock::now();
-    const auto memories = encoder_.runner->encode(inputs);
-    report_.encode_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+    encoder_.runner->start(inputs);
+    report_.encode_ns += nanoseconds_since(start);
+    encoding_here_ = EncodingHere{encode.sequences, command};
+  }
+
+  // Goes on with the batch that this rank encodes: to its end where nobody else could work meanwhile. The
+  // stages hear of it when it is done, for what they hear next is what came of it.
+  void encode_on() {
+    const auto start = Clock::now();
+    bool more = encoder_.runner->advance();
+    while (more && stages_ == 1) more = encoder_.runner->advance();
+    if (more) {
+      report_.encode_ns += nanoseconds_since(start);
+      return;
+    }
+    const auto memories = encoder_.runner->take();
+    report_.encode_ns += nanoseconds_since(start);
+    const auto done = *std::exchange(encoding_here_, std::nullopt);
+    tell(done.command);
+    auto& told = told_.back();
     for (std::size_t i = 0; i < memories.size(); ++i) {
       if (stages_ > 1) {
         const auto bytes = std::as_bytes(std::span(memories[i]));
         told.more.insert(told.more.end(), bytes.begin(), bytes.end());
       }
-      memories_[encode.sequences[i]] = memories[i];
+      memories_[done.sequences[i]] = memories[i];
     }
     for (int peer = 1; peer < stages_; ++peer) {
       told.tickets.push_back(transport_.send(peer, Channel::control, told.more,
@@ -484,6 +515,7 @@ class Driver {
   std::vector<Owner> owner_;  // of each slot
   std::deque<Flight> flights_;
   std::optional<Encoding> encoding_;
+  std::optional<EncodingHere> encoding_here_;
   std::map<std::size_t, std::vector<float>> memories_;  // of sequences that are not admitted yet
   std::deque<Told> told_;
   std::deque<Leaving> leaving_;

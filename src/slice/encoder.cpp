@@ -65,13 +65,23 @@ EncoderRunner::EncoderRunner(const Recipe& recipe, LoadedEncoder& weights, Backe
 }
 
 std::vector<std::vector<float>> EncoderRunner::encode(std::span<const EncoderInput* const> inputs) {
+  start(inputs);
+  while (advance()) {
+  }
+  return take();
+}
+
+void EncoderRunner::start(std::span<const EncoderInput* const> inputs) {
+  if (pass_) throw_internal("a batch is to be encoded while another is");
   std::vector<std::int64_t> counts;
   for (const auto* input : inputs) counts.push_back(memory_rows(encoder_, *input));
   const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   if (total > max_rows_ || static_cast<std::int64_t>(inputs.size()) > kMostInputs)
     throw_internal("more is to be encoded at once than there is room for");
-  BatchContext context;
-  std::vector<std::vector<std::int32_t>> pages(inputs.size());
+  auto& pass = pass_.emplace();
+  auto& context = pass.context;
+  auto& pages = pass.pages;
+  pages.resize(inputs.size());
   std::int64_t row = 0;
   std::int32_t page = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -82,10 +92,21 @@ std::vector<std::vector<float>> EncoderRunner::encode(std::span<const EncoderInp
     for (std::int64_t position = 0; position < counts[i]; ++position) context.positions.push_back(position);
     row += counts[i];
   }
-  const Rows hidden{hidden_.floats(), total, encoder_.width, encoder_.width};
+  pass.hidden = {hidden_.floats(), total, encoder_.width, encoder_.width};
   runner_.begin(context);
-  embed(inputs, context, hidden);
-  for (auto& block : weights_.blocks) runner_.run(block, context, hidden);
+  embed(inputs, context, pass.hidden);
+}
+
+bool EncoderRunner::advance() {
+  if (pass_->next == weights_.blocks.size()) return false;
+  runner_.run(weights_.blocks[pass_->next++], pass_->context, pass_->hidden);
+  return true;
+}
+
+std::vector<std::vector<float>> EncoderRunner::take() {
+  const auto& context = pass_->context;
+  const auto hidden = pass_->hidden;
+  const auto total = hidden.rows;
   if (weights_.norm) runner_.norm(*weights_.norm, hidden, hidden);
   const Rows made =
       weights_.projection ? Rows{projected_.floats(), total, encoder_.hidden, encoder_.hidden} : hidden;
@@ -98,6 +119,7 @@ std::vector<std::vector<float>> EncoderRunner::encode(std::span<const EncoderInp
     backend_.download(std::as_writable_bytes(std::span(memory)),
                       reinterpret_cast<const std::byte*>(part(made, segment.first_row, segment.rows).data));
   }
+  pass_.reset();
   return memories;
 }
 

@@ -3,6 +3,7 @@
 // nothing of a request once it has answered.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,10 +35,21 @@ class EncoderRunner {
   // The memory [rows, encoder hidden] of each input, in memory of the host. Inputs are checked by the caller;
   // at most kMostInputs, and together max_rows rows. What one input gives does not depend on the others.
   std::vector<std::vector<float>> encode(std::span<const EncoderInput* const> inputs);
+  // The same in parts, so that other work can be done between them: start(), advance() until it says that
+  // nothing is left, then take(). One batch at a time; `inputs` are read by start() alone.
+  void start(std::span<const EncoderInput* const> inputs);
+  bool advance();
+  std::vector<std::vector<float>> take();
 
   std::int64_t max_rows() const { return max_rows_; }
 
  private:
+  struct Pass {
+    BatchContext context;
+    std::vector<std::vector<std::int32_t>> pages;  // that the context looks at
+    Rows hidden;
+    std::size_t next = 0;  // block
+  };
   void embed(std::span<const EncoderInput* const> inputs, const BatchContext& context, Rows hidden);
   void convolve(const FramesFront& front, const LoadedFrames& loaded, const EncoderInput& input, Rows hidden);
 
@@ -47,6 +59,7 @@ class EncoderRunner {
   std::int64_t max_rows_;
   std::int64_t most_pages_;
   BlockRunner runner_;
+  std::optional<Pass> pass_;
   Buffer hidden_;     // [max_rows, width]
   Buffer projected_;  // [max_rows, hidden], where the encoder has a projection
 };

@@ -53,6 +53,7 @@ void CudaBackend::expect_experts(const ExpertsArgs& args, std::int64_t rows) {
 // has, tiles only as far as the planner's own limit lets them.
 void CudaBackend::expect_attention(const AttentionArgs& args, const ExpectedSteps& steps) {
   auto& planned = attentions_[key_of(args)];
+  planned.segments.clear();  // its tables may move
   planned.tasks.expect(*device_,
                        steps.rows * static_cast<std::int64_t>(sizeof(kernels::cuda::AttentionSpan)));
   planned.merges.expect(*device_,

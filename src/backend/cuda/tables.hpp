@@ -20,7 +20,12 @@ class Table {
     return reinterpret_cast<const Entry*>(put_bytes(device, staging, std::as_bytes(entries)));
   }
 
-  void expect(Device& device, std::int64_t bytes) { memory_.expect(device, bytes); }
+  // What was put before is forgotten: other memory may lie at the very same place.
+  void expect(Device& device, std::int64_t bytes) {
+    memory_.expect(device, bytes);
+    held_.clear();
+    place_ = nullptr;
+  }
 
  private:
   const std::byte* put_bytes(Device& device, Staging& staging, std::span<const std::byte> bytes) {
