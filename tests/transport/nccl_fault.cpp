@@ -36,7 +36,7 @@ void work(MpiSession& session, const std::string& fault) {
   if (fault == "stop" && rank == last) kill(getpid(), SIGSTOP);
   if (fault == "die" && rank == last) kill(getpid(), SIGKILL);
   if (fault == "throw" && rank == last) {
-    const auto dropped = self->receive(rank - 1, Channel::carry, rows, {"rows"});
+    const auto dropped = self->receive(rank - 1, Channel::carry, rows.first(1000), {"rows"});
     throw_bad_data("a stranger's weights");
   }
   if (fault == "circle") {
@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
     diffuse::work(session, argc > 1 ? argv[1] : "");
   } catch (const diffuse::Error& error) {
     // The lowest speaks for those who meet the same at once.
-    std::this_thread::sleep_for(std::chrono::milliseconds(300 * session.rank()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500 * session.rank()));
     session.abort_all(error.code(),
                       "diffuse: rank " + std::to_string(session.rank()) + " says: " + error.what());
   }
