@@ -1,24 +1,12 @@
 #include "codec/sound_weights.hpp"
 
 #include <cmath>
-#include <cstring>
 #include <span>
 
 #include "core/dtype.hpp"
 
 namespace diffuse::codec {
 namespace {
-
-float widened(const std::byte* element, DType type) {
-  if (type == DType::f32) {
-    float value = 0;
-    std::memcpy(&value, element, sizeof value);
-    return value;
-  }
-  std::uint16_t bits = 0;
-  std::memcpy(&bits, element, sizeof bits);
-  return type == DType::bf16 ? bf16_to_f32(bits) : f16_to_f32(bits);
-}
 
 class Loader {
  public:
@@ -30,7 +18,7 @@ class Loader {
     const auto type = tensor.header().dtype;
     std::vector<float> values(tensor.bytes().size() / size_of(type));
     for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = widened(tensor.bytes().data() + i * size_of(type), type);
+      values[i] = element_as_f32(tensor.bytes().data() + i * size_of(type), type);
     into_.hashes[name] = content_hash(tensor);
     into_.bytes_read += tensor.bytes().size();
     tensor.check_unchanged();

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 
 namespace diffuse {
@@ -73,6 +74,18 @@ constexpr float f16_to_f32(std::uint16_t bits) {
   if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112U) << 23) | (mantissa << 13));
   const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;  // subnormal: exact in f32
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
+}
+
+// An element as a checkpoint stores it, of f32, f16 or bf16.
+inline float element_as_f32(const std::byte* element, DType type) {
+  if (type == DType::f32) {
+    float value = 0;
+    std::memcpy(&value, element, sizeof value);
+    return value;
+  }
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, element, sizeof bits);
+  return type == DType::bf16 ? bf16_to_f32(bits) : f16_to_f32(bits);
 }
 
 }  // namespace diffuse

@@ -20,9 +20,9 @@ using SoundReader = std::function<Sound(const std::filesystem::path& path)>;
 // Reads a spec: a JSON file {"model", "generate", "requests": [...]}, or (named .jsonl or .ndjson) a request
 // a line. A request is an object with one of `prompt`, `messages`, `tokens`, or `audio` (a sound file,
 // relative to the spec; it may also stand beside one of the others), and beside it `language` and `task` of
-// the sound (`language` of a prompt: what to translate it into), `generate` and `id`; a plain string is a prompt. `model` is relative to the spec's folder and
-// comes back absolute; `model_override`, where not empty, takes its place and is relative to the working
-// folder. Broken UTF-8 is repaired.
+// the sound (`language` of a prompt: what to translate it into), `generate` and `id`; a plain string is a
+// prompt. `model` is relative to the spec's folder and comes back absolute; `model_override`, where not
+// empty, takes its place and is relative to the working folder. Broken UTF-8 is repaired.
 //
 // Ids are unique, 1 to 200 bytes, without control characters; a request without one is named by its index.
 // Throws missing input, or bad data that names the file, the request (index, line, id) and the nearest known

@@ -78,9 +78,9 @@ class Answers {
   std::vector<Sequence> sequences_;
   std::vector<Part> parts_;  // [sequence]
   std::vector<Heard> recordings_;
-  std::vector<Sequence> more_;  // that came up
-  std::vector<RequestResult> results_;             // [request]
-  std::vector<std::int64_t> open_samples_;         // [request]
+  std::vector<Sequence> more_;              // that came up
+  std::vector<RequestResult> results_;      // [request]
+  std::vector<std::int64_t> open_samples_;  // [request]
 };
 
 }  // namespace diffuse

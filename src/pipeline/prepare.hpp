@@ -56,7 +56,7 @@ struct PreparedRequest {
   std::vector<std::int32_t> prompt;  // where the model reads an encoder: what the answer starts with
   std::int64_t max_new_tokens = 0;   // cut to what the context has room for
   TokenRules rules;
-  std::int32_t candidates = 0;  // of a row, where there are beams
+  std::int32_t candidates = 0;                // of a row, where there are beams
   std::shared_ptr<const EncoderInput> input;  // what the encoder is given
   std::int64_t memory_rows = 0;
   std::shared_ptr<const SpeechRequest> speech;  // then there is no prompt

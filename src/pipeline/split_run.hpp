@@ -30,7 +30,7 @@ struct RunOptions {
   std::int64_t kv_pages = 0;    // the budget; see kv_budget
   bool trace = false;
   std::vector<WatchedHead> watched = {};  // for sequences that are watched
-  std::optional<FlipBit> flip;  // on the first hand-over, between rank 0 and rank 1
+  std::optional<FlipBit> flip;            // on the first hand-over, between rank 0 and rank 1
 };
 
 class SplitRun {

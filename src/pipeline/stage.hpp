@@ -111,8 +111,8 @@ class Stage {
   bool staged_;  // carries go through memory of the host
   std::vector<Carry> carries_;
   std::size_t next_carry_ = 0;
-  std::vector<SampleSpec> slots_;  // for messages
-  std::optional<Chooser> chooser_;  // on the last stage
+  std::vector<SampleSpec> slots_;                 // for messages
+  std::optional<Chooser> chooser_;                // on the last stage
   std::string last_step_ = "before any request";  // for messages
   Descriptor incoming_;
   std::unique_ptr<Ticket> incoming_ticket_;

@@ -185,18 +185,18 @@ void ScheduleChecker::on_result(const StepDone& done) {
 
 void ScheduleChecker::on_release(const Release& release) {
   const auto lane = static_cast<std::size_t>(release.lane);
-  const bool known = release.sequence < sequences_.size() &&
-                     lane < sequences_[release.sequence].slots.size() &&
-                     sequences_[release.sequence].slots[lane] == release.slot &&
-                     owner_[static_cast<std::size_t>(release.slot)] ==
-                         static_cast<std::int64_t>(release.sequence);
+  const bool known =
+      release.sequence < sequences_.size() && lane < sequences_[release.sequence].slots.size() &&
+      sequences_[release.sequence].slots[lane] == release.slot &&
+      owner_[static_cast<std::size_t>(release.slot)] == static_cast<std::int64_t>(release.sequence);
   expect(known, "a release of a slot that the sequence does not hold");
   if (!known) return;
   auto& sequence = sequences_[release.sequence];
   expect(sequence.open_steps == 0, name(release.sequence) + " is released while a step of it is in flight");
   owner_[static_cast<std::size_t>(release.slot)] = -1;
   expect(release.keep_memory == (sequence.followed && lane == 0),
-         name(release.sequence) + (sequence.followed ? " leaves its follower nothing" : " leaves a memory behind"));
+         name(release.sequence) +
+             (sequence.followed ? " leaves its follower nothing" : " leaves a memory behind"));
   if (release.keep_memory) kept_.insert(release.slot);
   if (lane == 0 && !sequence.followed) pages_ -= pages(release.sequence);
   sequence.released = true;

@@ -357,7 +357,8 @@ class Simulation {
       for (const auto sequence : open_.front().sampling) {
         // The lanes of a sequence end together.
         const bool lane = std::exchange(before, sequence) == sequence;
-        flags.push_back(lane ? flags.back() : static_cast<std::uint8_t>(ends_(sequence, ++sampled_[sequence])));
+        flags.push_back(lane ? flags.back()
+                             : static_cast<std::uint8_t>(ends_(sequence, ++sampled_[sequence])));
       }
     }
     if (!open_.empty()) open_.pop_front();

@@ -70,14 +70,14 @@ struct SampleSpec {
 
 struct Descriptor {
   Command command = Command::finish;
-  std::uint8_t trace = 0;            // release: send digests first
-  std::uint8_t keep_memory = 0;      // release: the slot's memory stays, for who is admitted there next
-  std::uint8_t watched = 0;          // release: send what was watched first
-  std::uint16_t entries = 0;         // step, encode: how many of `entry` are used
-  std::int32_t slot = 0;             // admit, release
-  std::int32_t memory_from = -1;     // admit: the slot whose memory it reads too; -1: the oldest not yet taken
-  std::uint64_t number = 0;          // steps count up from 1; for messages and reports
-  std::int64_t prompt_tokens = 0;    // admit
+  std::uint8_t trace = 0;          // release: send digests first
+  std::uint8_t keep_memory = 0;    // release: the slot's memory stays, for who is admitted there next
+  std::uint8_t watched = 0;        // release: send what was watched first
+  std::uint16_t entries = 0;       // step, encode: how many of `entry` are used
+  std::int32_t slot = 0;           // admit, release
+  std::int32_t memory_from = -1;   // admit: the slot whose memory it reads too; -1: the oldest not yet taken
+  std::uint64_t number = 0;        // steps count up from 1; for messages and reports
+  std::int64_t prompt_tokens = 0;  // admit
   std::int64_t reserved_tokens = 0;  // admit: prompt + most new tokens; release: positions that were run
   std::int64_t memory_rows = 0;      // admit: of the sequence's memory; 0: none
   SampleSpec sampling;               // admit

@@ -13,17 +13,6 @@
 namespace diffuse {
 namespace {
 
-float widen(const std::byte* element, DType type) {
-  if (type == DType::f32) {
-    float value = 0;
-    std::memcpy(&value, element, sizeof value);
-    return value;
-  }
-  std::uint16_t bits = 0;
-  std::memcpy(&bits, element, sizeof bits);
-  return type == DType::bf16 ? bf16_to_f32(bits) : f16_to_f32(bits);
-}
-
 class Loader {
  public:
   Loader(const RankSlice& slice, const Checkpoint& checkpoint, Backend& backend,
@@ -155,7 +144,7 @@ class Loader {
     values.reserve(static_cast<std::size_t>(ref.count));
     for (const auto& run : ref.runs) {
       for (std::int64_t i = 0; i < run.count; ++i) {
-        values.push_back(widen(
+        values.push_back(element_as_f32(
             tensor.bytes().data() + static_cast<std::size_t>(run.first + i * run.row_stride) * size_of(type),
             type));
       }
@@ -168,7 +157,7 @@ class Loader {
     const auto host = lay_out(ref, gathered);
     std::vector<float> values(static_cast<std::size_t>(host.rows * host.cols));
     for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = widen(host.data + i * size_of(host.dtype), host.dtype);
+      values[i] = element_as_f32(host.data + i * size_of(host.dtype), host.dtype);
     return values;
   }
 

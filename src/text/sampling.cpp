@@ -64,7 +64,8 @@ std::vector<TokenLogprob> highest(std::span<const float> row, std::int32_t count
   sort_until(scratch.candidates, 0, wanted);
   std::vector<TokenLogprob> top;
   top.reserve(wanted);
-  for (std::size_t i = 0; i < wanted; ++i) top.push_back({scratch.candidates[i].second, scratch.candidates[i].first});
+  for (std::size_t i = 0; i < wanted; ++i)
+    top.push_back({scratch.candidates[i].second, scratch.candidates[i].first});
   return top;
 }
 

@@ -29,8 +29,8 @@ std::vector<TextBeams::Step> TextBeams::best_steps(
     for (const auto& token : likeliest[row]) {
       if (token.id < 0 || std::isinf(token.logprob)) continue;
       const bool ends = std::ranges::find(options_.end_ids, token.id) != options_.end_ids.end();
-      steps.push_back({live_[row].score + token.logprob, row, token.id,
-                       ends || length_ + 1 == options_.max_new_tokens});
+      steps.push_back(
+          {live_[row].score + token.logprob, row, token.id, ends || length_ + 1 == options_.max_new_tokens});
     }
   }
   std::ranges::stable_sort(steps, [](const Step& a, const Step& b) { return a.score > b.score; });

@@ -36,7 +36,8 @@ TEST(SpeechWindow, is_judged_by_its_scores) {
   EXPECT_EQ(verdict(-1.5, 1, 0.9, true), WindowVerdict::silent);
   EXPECT_EQ(verdict(-1.0, 2.4, 0.6), WindowVerdict::keep);  // the limits themselves are fine
   EXPECT_EQ(judge({-9, 9, 0.9}, {{}, {}, {}}, false), WindowVerdict::keep);
-  EXPECT_EQ(judge({-9, 9, 0.9}, {{}, {}, 0.6}, false), WindowVerdict::silent);  // without a limit nothing is sure
+  EXPECT_EQ(judge({-9, 9, 0.9}, {{}, {}, 0.6}, false),
+            WindowVerdict::silent);  // without a limit nothing is sure
 }
 
 WindowCut cut(const Ids& chosen, std::int64_t frames = 3000) {
