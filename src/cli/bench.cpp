@@ -26,19 +26,34 @@ struct BenchFlags {
   bool json = false;
 };
 
-// Ids that no cache or shortcut can profit from, the same on every run.
+// Ids that no cache or shortcut can profit from, the same on every run. Where the model reads an encoder,
+// that one is given the prompt, or as many frames as it takes, and the answer starts with a single id.
 std::vector<Sequence> made_up(std::int64_t count, std::int64_t prompt, std::int64_t new_tokens,
-                              std::int64_t vocab) {
+                              const Recipe& recipe) {
   std::vector<Sequence> sequences;
   std::uint32_t state = 12345;
+  const auto id_below = [&](std::int64_t vocab) {
+    state = state * 1664525U + 1013904223U;
+    return static_cast<std::int32_t>((state >> 8) % static_cast<std::uint32_t>(vocab));
+  };
   for (std::int64_t i = 0; i < count; ++i) {
     auto& sequence = sequences.emplace_back();
-    sequence.max_new_tokens = new_tokens;
+    sequence.max_new_tokens = std::min(new_tokens, recipe.max_positions - (recipe.encoder ? 1 : prompt));
     sequence.sampling.request = i;
-    for (std::int64_t t = 0; t < prompt; ++t) {
-      state = state * 1664525U + 1013904223U;
-      sequence.prompt.push_back(static_cast<std::int32_t>((state >> 8) % static_cast<std::uint32_t>(vocab)));
+    if (!recipe.encoder) {
+      for (std::int64_t t = 0; t < prompt; ++t) sequence.prompt.push_back(id_below(recipe.vocab));
+      continue;
     }
+    auto input = std::make_shared<EncoderInput>();
+    if (const auto* frames = std::get_if<FramesFront>(&recipe.encoder->front)) {
+      input->frames.resize(static_cast<std::size_t>(frames->frames * frames->features));
+      for (auto& value : input->frames) value = static_cast<float>(id_below(1 << 16)) / (1 << 15) - 1;
+    } else {
+      for (std::int64_t t = 0; t < prompt; ++t) input->ids.push_back(id_below(recipe.encoder->vocab));
+    }
+    sequence.prompt = {id_below(recipe.vocab)};
+    sequence.memory_rows = memory_rows(*recipe.encoder, *input);
+    sequence.input = [input] { return input; };
   }
   return sequences;
 }
@@ -99,8 +114,10 @@ class Bench {
     auto& backend = *processor.backend;
     SplitRun split(model.recipe, model.checkpoint, plan, ranks_.transport(), backend, ranks_.log());
     const auto streams = ranks_.together([&] { return parse_list(flags_.streams, 1, "--streams"); });
-    const auto runs =
-        flags_.repeat * static_cast<std::int64_t>(streams.size() + (flags_.prefill > 0 ? 1 : 0));
+    // A window of sound is as long as it is: there is no prompt to measure.
+    const bool sound = model.recipe.encoder && model.recipe.encoder->vocab == 0;
+    const auto prefill = sound ? 0 : flags_.prefill;
+    const auto runs = flags_.repeat * static_cast<std::int64_t>(streams.size() + (prefill > 0 ? 1 : 0));
     if (!ranks_.root()) {
       for (std::int64_t i = 0; i < runs; ++i) split.follow();
       return;
@@ -113,20 +130,20 @@ class Bench {
                        .trace = false,
                        .flip = {}};
     report_load(split, plan, backend);
-    if (flags_.prefill > 0) {
+    if (prefill > 0) {
       double best = 0;
       for (std::int64_t i = 0; i < flags_.repeat; ++i) {
-        const auto measured = measure(split, made_up(1, flags_.prefill, 1, model.recipe.vocab), options);
-        best = std::max(best, static_cast<double>(flags_.prefill) / measured.prefill_seconds);
+        const auto measured = measure(split, made_up(1, prefill, 1, model.recipe), options);
+        best = std::max(best, static_cast<double>(prefill) / measured.prefill_seconds);
       }
-      row("prefill, " + std::to_string(flags_.prefill) + " tokens", best, {});
+      row("prefill, " + std::to_string(prefill) + " tokens", best, {});
     }
     for (const auto count : streams) {
       double best = 0;
       std::vector<double> busy;
       for (std::int64_t i = 0; i < flags_.repeat; ++i) {
         const auto measured =
-            measure(split, made_up(count, flags_.prompt, flags_.new_tokens, model.recipe.vocab), options);
+            measure(split, made_up(count, flags_.prompt, flags_.new_tokens, model.recipe), options);
         const double rate = static_cast<double>(measured.decoded) / measured.decode_seconds;
         if (rate > best) {
           best = rate;

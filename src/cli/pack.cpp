@@ -28,10 +28,11 @@ void check_options(const Job& job, const std::string& what) {
   const auto with_sound =
       std::ranges::count_if(job.requests, [](const Request& r) { return r.audio.has_value(); });
   if (with_sound == 0) check_text_options(job.generate, what + ": generate");
+  if (with_sound > 0) parse_speech_options(job.generate, what + ": generate");
   for (const auto& request : job.requests) {
     const auto where = what + ": request '" + request.id + "'";
     if (request.audio) {
-      SpeechOptions options;
+      auto options = parse_speech_options(request.generate, where + ": generate");
       set_language(options, request.language, where);
     } else {
       check_text_options(request.generate, where + ": generate");
@@ -41,7 +42,10 @@ void check_options(const Job& job, const std::string& what) {
 
 int pack(const PackFlags& flags) {
   const auto check = [](const Json& object, const std::string& what) {
-    parse_speech_options(object, what);
+    Json speech = Json::object();
+    for (const auto& [key, value] : object.items())
+      if (is_speech_key(key)) speech[key] = value;
+    parse_speech_options(speech, what);
     parse_generate(without_speech_keys(object), what);
   };
   const auto job = read_spec(flags.spec, flags.model, check, media::read_speech);

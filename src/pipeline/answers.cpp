@@ -180,7 +180,7 @@ void Answers::report(Heard& heard) {
     sample.transcript = recording.transcript();
     sample.text = sample.transcript->text;
     sample.tokens = recording.said();
-    sample.finish = Finish::end_of_text;
+    sample.finish = recording.cut() ? Finish::length : Finish::end_of_text;
     sample.trace = recording.trace(trace_layers_);
   }
   if (heard.begin)
@@ -202,7 +202,7 @@ Decision Answers::on_chosen(std::size_t sequence, std::span<const ChosenToken> c
 Decision Answers::search(Searching& searching, std::span<const ChosenToken> chosen) {
   auto& beams = searching.beams;
   if (!searching.first_token) searching.first_token = std::chrono::steady_clock::now();
-  searching.broken = std::ranges::any_of(chosen, [](const ChosenToken& row) { return row.token.id < 0; });
+  searching.broken = std::ranges::any_of(chosen, [](const ChosenToken& row) { return row.token.id == -1; });
   if (searching.broken) return {.ended = true};
   std::vector<std::vector<TokenLogprob>> likeliest;
   for (const auto& row : chosen.first(beams.rows())) likeliest.push_back(row.token.top);
@@ -243,6 +243,10 @@ void Answers::finish_search(Searching& searching, Trace trace) {
 bool Answers::take_token(Running& running, const SampledToken& token) {
   const auto& request = prepared_[running.request];
   if (!running.first_token) running.first_token = std::chrono::steady_clock::now();
+  if (token.id == kNothingLeft) {
+    end(running, Finish::none);
+    return true;
+  }
   if (token.id < 0) {
     running.broken = true;
     end(running, Finish::none);

@@ -106,7 +106,7 @@ SampledToken Chooser::rank(std::span<float> logits, const SlotState& slot) {
   if (!left) make_logprobs(logits);
   if (spec.repetition_penalty != 1) penalize_repeats(logits, slot.history, spec.repetition_penalty);
   if (spec.rules > 0) apply_choice(slot.rules, slot.history, slot.prompt, logits);
-  if (!usable(logits)) return {};
+  if (!usable(logits)) return {kNothingLeft, 0, {}};
   auto top = left ? top_logprobs(logits, spec.candidates, scratch_)
                   : highest_logprobs(logits, spec.candidates, scratch_);
   return {top.front().id, top.front().logprob, std::move(top)};
@@ -135,7 +135,7 @@ SampledToken Chooser::choose(std::span<float> logits, SlotState& slot, std::int6
   std::vector<float> own;
   if (spec.logprobs >= 0) own.assign(logits.begin(), logits.end());
   apply_choice(slot.rules, slot.history, slot.prompt, logits);
-  if (!usable(logits)) return {};
+  if (!usable(logits)) return {kNothingLeft, 0, {}};
   if (spec.logprobs >= 0 && counts_what_is_left(slot.rules)) own.assign(logits.begin(), logits.end());
   params.logprobs = -1;
   said.id = sample_token(logits, params, slot.history, key, scratch_).id;

@@ -18,8 +18,8 @@ namespace diffuse {
 
 // What the last stage says of one chosen token: as it travels, followed by its alternatives, TokenLogprobs.
 struct WireToken {
-  std::int32_t id = -1;  // -1: the logits hold a NaN or an infinity, no token can be chosen; of candidates
-                         // the first
+  // -1: the logits hold a NaN or an infinity, no token can be chosen; kNothingLeft; of candidates the first
+  std::int32_t id = -1;
   float logprob = 0;
   float probe = 0;  // see SampleSpec::probe_token
 };

@@ -135,6 +135,7 @@ class Driver {
   void take_more() {
     if (!events_.more) return;
     for (auto& sequence : events_.more()) {
+      grown_ = true;
       const auto need = need_of(sequence);
       if (sequence.follows) {
         policy_.follow(*sequence.follows, need);
@@ -437,9 +438,10 @@ class Driver {
     policy_.on({flight.step.number, finished,
                 std::chrono::duration<double>(Clock::now().time_since_epoch()).count()});
     if (events_.progress) {
-      events_.progress(std::to_string(done_) + "/" + std::to_string(sequences_.size()) + " samples done, " +
-                       std::to_string(policy_.admitted()) + " running, " + std::to_string(report_.sampled) +
-                       " tokens");
+      events_.progress(
+          std::to_string(done_) +
+          (grown_ ? " passes done, " : "/" + std::to_string(sequences_.size()) + " samples done, ") +
+          std::to_string(policy_.admitted()) + " running, " + std::to_string(report_.sampled) + " tokens");
     }
   }
 
@@ -520,6 +522,7 @@ class Driver {
   std::deque<Told> told_;
   std::deque<Leaving> leaving_;
   std::size_t done_ = 0;
+  bool grown_ = false;  // sequences came up: how many there will be is not known
   DriverReport report_;
 };
 

@@ -12,6 +12,8 @@
 namespace diffuse {
 namespace {
 
+constexpr const char* kNoSound = "this model reads sound, and the request holds none: give it `audio`";
+
 // The ids that the request asks with, and the token that the answer must begin with, if any.
 Tokenizer::Source source_of(const Request& request, const TextSide& text) {
   const auto need_tokenizer = [&]() -> const Tokenizer& {
@@ -116,7 +118,7 @@ void read_source(PreparedRequest& out, const ModelLimits& limits, const Generati
 
 // Where the end is to be ignored, none is forced either.
 TokenRules rules_of(const PreparedRequest& request, std::optional<std::int32_t> first,
-                    const GenerationConfig& generation) {
+                    const GenerationConfig& generation, bool reads_encoder) {
   const auto& options = request.options;
   const auto prompt = static_cast<std::int64_t>(request.prompt.size());
   const auto new_tokens = options.min_new_tokens.value_or(generation.min_new_tokens.value_or(0));
@@ -124,7 +126,7 @@ TokenRules rules_of(const PreparedRequest& request, std::optional<std::int32_t> 
   rules.least_tokens = std::max(options.min_length.value_or(generation.min_length.value_or(0)),
                                 new_tokens > 0 ? prompt + new_tokens : 0);
   if (rules.least_tokens > 0) rules.end_ids = generation.eos_ids;
-  if (!first) first = generation.forced_bos_id;
+  if (!first && reads_encoder) first = generation.forced_bos_id;
   rules.forced_first = options.forced_bos_token_id.value_or(first.value_or(-1));
   rules.most_tokens = prompt + request.max_new_tokens;
   if (!options.ignore_eos) rules.forced_last = generation.forced_eos_ids;
@@ -149,6 +151,25 @@ void read_first_window(PreparedRequest& out, const Encoder& encoder, const std::
   out.input = std::move(input);
 }
 
+// Keys that would change nothing are told: who gave them expects otherwise.
+void check_speech_keys(const Json& generate, const std::string& what) {
+  for (const auto& [key, value] : generate.items()) {
+    if (!value.is_null() && !means_something_to_speech(key))
+      throw_bad_data(what + ": '" + key + "' has no meaning for a recording; leave it out");
+  }
+}
+
+void check_token_keys(const Request& request) {
+  for (const auto& [key, value] : request.generate.items()) {
+    if (!value.is_null() && (is_speech_key(key) || value.is_array()))
+      throw_bad_data("generate: '" + key +
+                     "' is a transcript's, and `tokens` beside the sound ask for what follows them");
+  }
+  if (!request.language.empty() || !request.task.empty())
+    throw_bad_data(
+        "`language` and `task` are a transcript's, and `tokens` beside the sound say them already");
+}
+
 // What a job of sound has in common for all requests.
 class SpeechSide {
  public:
@@ -156,8 +177,8 @@ class SpeechSide {
       : text_(text), limits_(limits), defaults_(parse_speech_options(job.generate, "the job's generate")) {}
 
   void prepare(PreparedRequest& out, const Request& request) {
-    if (!request.audio) throw_bad_data("this model reads sound, and the request holds none: give it `audio`");
     if (out.options.n != 1) throw_bad_data("`n` is more than one, and a recording has one transcript");
+    check_speech_keys(request.generate, "generate");
     auto speech = std::make_shared<SpeechRequest>();
     auto& options = speech->options;
     options = parse_speech_options(request.generate, "generate", defaults_);
@@ -267,6 +288,8 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
     try {
       out.options = parse_generate(text_keys(request.generate), "generate", defaults);
       if (speech && !std::holds_alternative<Tokens>(request.input)) {
+        if (const auto* unusable = std::get_if<Unusable>(&request.input)) throw_bad_data(unusable->why);
+        if (!request.audio) throw_bad_data(kNoSound);
         if (!std::holds_alternative<NoText>(request.input)) {
           throw_bad_data(
               "a text stands beside the sound; what a transcript is to begin with is `prefix` or "
@@ -287,8 +310,8 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
       auto source = source_of(request, text);
       out.prompt = std::move(source.ids);
       if (speech) {
-        if (!request.audio)
-          throw_bad_data("this model reads sound, and the request holds none: give it `audio`");
+        if (!request.audio) throw_bad_data(kNoSound);
+        check_token_keys(request);
         read_first_window(out, *limits.encoder,
                           media::resample(request.audio->samples, request.audio->rate, media::kSpeechRate));
       } else if (limits.encoder != nullptr) {
@@ -297,7 +320,11 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
       check_prompt(out, limits);
       out.max_new_tokens = std::min(out.options.max_new_tokens,
                                     limits.max_positions - static_cast<std::int64_t>(out.prompt.size()));
-      if (limits.encoder != nullptr) out.rules = rules_of(out, source.first, text.generation);
+      if (limits.encoder == nullptr && out.options.forced_bos_token_id)
+        throw_bad_data(
+            "'forced_bos_token_id' begins the answers of a model that reads an encoder; this one goes on "
+            "with the prompt");
+      out.rules = rules_of(out, source.first, text.generation, limits.encoder != nullptr);
       if (out.options.num_beams > 1)
         out.candidates = static_cast<std::int32_t>(beam_options(out, text.generation).candidates());
       check_memory(out, limits);

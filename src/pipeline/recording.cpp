@@ -180,7 +180,8 @@ Sequence Recording::sequence_of(std::size_t piece, const SpeechStep& step) {
 Decision Recording::on_chosen(std::size_t piece, std::span<const ChosenToken> chosen) {
   auto& state = *pieces_[piece];
   const auto& step = state.transcriber.step();
-  broken_ = broken_ || std::ranges::any_of(chosen, [](const ChosenToken& each) { return each.token.id < 0; });
+  broken_ =
+      broken_ || std::ranges::any_of(chosen, [](const ChosenToken& each) { return each.token.id == -1; });
   if (broken_) return {.ended = true};
   if (const auto* detect = std::get_if<DetectStep>(&step)) {
     const auto window = detect->seek;
@@ -193,7 +194,10 @@ Decision Recording::on_chosen(std::size_t piece, std::span<const ChosenToken> ch
   const auto& decode = std::get<DecodeStep>(step);
   if (state.steps++ == 0) state.no_speech = static_cast<double>(chosen.front().probe);
   auto decision = state.beams ? on_beams(state, chosen) : on_samples(state, chosen);
-  decision.ended = decision.ended || state.steps == decode.max_new_tokens;
+  if (!decision.ended && state.steps == decode.max_new_tokens) {
+    cut_ = true;
+    decision.ended = true;
+  }
   if (decision.ended) finish_decode(piece);
   return decision;
 }
@@ -218,10 +222,12 @@ Decision Recording::on_samples(Piece& piece, std::span<const ChosenToken> chosen
     if (piece.ended[lane] == 0) {
       auto& sample = piece.samples[lane];
       sample.logprob += static_cast<double>(token.logprob);
-      piece.ended[lane] = token.id == end ? 1 : 0;
-      if (token.id != end) sample.tokens.push_back(token.id);
+      const bool last = token.id == end || token.id == kNothingLeft;
+      piece.ended[lane] = last ? 1 : 0;
+      if (!last) sample.tokens.push_back(token.id);
     }
-    decision.lanes.push_back({token.id, first ? 0 : static_cast<std::int32_t>(lane)});
+    decision.lanes.push_back(
+        {token.id == kNothingLeft ? end : token.id, first ? 0 : static_cast<std::int32_t>(lane)});
   }
   decision.ended = std::ranges::all_of(piece.ended, [](auto ended) { return ended != 0; });
   return decision;
@@ -263,6 +269,10 @@ void Recording::on_left(std::size_t piece, std::span<const std::uint64_t> digest
 bool Recording::done() const {
   return !broken_ &&
          std::ranges::all_of(pieces_, [](const auto& piece) { return piece->transcriber.done(); });
+}
+
+bool Recording::cut() const {
+  return cut_;
 }
 
 bool Recording::broken() const {

@@ -42,6 +42,7 @@ class Recording {
   void on_left(std::size_t piece, std::span<const std::uint64_t> digests, std::int64_t positions);
 
   bool done() const;    // every piece is
+  bool cut() const;     // a window had no room for all that it would have said
   bool broken() const;  // a row of logits was not finite: nothing more is due
   // Once done: what was said, and every token that counts as said; the digests of all passes.
   Transcript transcript() const;
@@ -64,6 +65,7 @@ class Recording {
   std::optional<media::Condensed> condensed_;  // where silence was left out of one piece
   std::vector<Pass> passes_;                   // due
   bool broken_ = false;
+  bool cut_ = false;
 };
 
 }  // namespace diffuse

@@ -34,6 +34,9 @@ struct TokenLogprob {
   float logprob = 0;
 };
 
+// Of a SampledToken: the rules leave no token to choose.
+inline constexpr std::int32_t kNothingLeft = -2;
+
 struct SampledToken {
   std::int32_t id = -1;
   float logprob = 0;  // where asked for; of the model's own distribution (no temperature, no penalty)

@@ -95,8 +95,8 @@ constexpr auto kFields = std::to_array<Field>({
     {"beam_size", false, [](Options& o, const Given& g) { o.beam_size = g.integer(1, 64); }},
     {"best_of", false, [](Options& o, const Given& g) { o.best_of = g.integer(1, 64); }},
     {"patience", false, [](Options& o, const Given& g) { o.patience = g.number(0.1, 100); }},
-    {"length_penalty", false, [](Options& o, const Given& g) { o.length_penalty = g.number(0, 10); }},
-    {"no_repeat_ngram_size", false,
+    {"length_penalty", true, [](Options& o, const Given& g) { o.length_penalty = g.number(0, 10); }},
+    {"no_repeat_ngram_size", true,
      [](Options& o, const Given& g) { o.no_repeat_ngram_size = g.integer(0, 1000); }},
     {"compression_ratio_threshold", false,
      [](Options& o, const Given& g) { o.limits.compression_ratio = g.number(0, 1000); }},
@@ -139,6 +139,10 @@ const Field* field_of(std::string_view key) {
 bool is_speech_key(std::string_view key) {
   const auto* field = field_of(key);
   return field != nullptr && !field->shared;
+}
+
+bool means_something_to_speech(std::string_view key) {
+  return field_of(key) != nullptr || key == "seed" || key == "n";
 }
 
 SpeechOptions parse_speech_options(const Json& generate, const std::string& what, const SpeechOptions& base) {

@@ -46,6 +46,8 @@ struct SpeechOptions {
 
 // True for a key of `generate` that is speech's alone.
 bool is_speech_key(std::string_view key);
+// True for a key of `generate` that a recording's request may have.
+bool means_something_to_speech(std::string_view key);
 
 // Takes the keys of a `generate` object that are speech's (also `temperature`, a number or a list here,
 // `num_beams` for `beam_size`, `repetition_penalty` and `max_new_tokens`) over `base`; null counts as not

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/exact_math.hpp"
@@ -78,6 +79,8 @@ std::vector<std::size_t> TextBeams::advance(std::span<const std::vector<TokenLog
     next.push_back(std::move(beam));
     sources.push_back(step.row);
   }
+  // Rules may leave no beam a token: what they have said is their end.
+  if (steps.empty() && ended_.empty()) ended_ = std::exchange(live_, {});
   ++length_;
   live_ = std::move(next);
   finished_ = live_.empty() || !can_improve();

@@ -175,6 +175,19 @@ TEST(Speech, silence_is_an_empty_transcript) {
   EXPECT_EQ(heard.sequences, 0U);
 }
 
+TEST(Speech, a_window_without_room_is_told) {
+  const auto finish = [](const Json& more) {
+    const auto heard =
+        run_well(subject(), prepared(job_of({request_of(sound_of(9, 7), "en", with(greedy(), more))})), {});
+    return heard.result.requests[0].samples.at(0).finish;
+  };
+  EXPECT_EQ(finish({{"max_new_tokens", 3}}), Finish::length);
+  // Where nothing may be said, nothing is, and the recording has its end.
+  std::vector<std::int32_t> all(2000);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int32_t>(i);
+  EXPECT_EQ(finish({{"suppress_tokens", all}}), Finish::end_of_text);
+}
+
 TEST(Speech, a_stopped_run_reports_no_half_transcript) {
   const auto job =
       job_of({request_of(sound_of(3, 5), "en", greedy()), request_of(sound_of(71.5, 2), "en", greedy())});
@@ -193,11 +206,18 @@ TEST(Speech, bad_requests_are_told_apart) {
   texts.input = Prompt{"hello"};
   Request mute;
   mute.input = NoText{};
+  auto spoiled = request_of(sound_of(1, 1), "en", Json::object());
+  spoiled.input = Unusable{"its sound has a sample that is NaN"};
+  auto words = mute;
+  words.input = Prompt{"hello"};
+  auto given = request_of(sound_of(1, 1), "", {{"beam_size", 2}});
+  given.input = Tokens{{257}};
   const auto requests = prepared(
       job_of({texts, mute, request_of(sound_of(1, 1), "klingon", Json::object()),
               request_of(sound_of(1, 1), "fr", Json::object()),
               request_of(sound_of(1, 1), "en", {{"beam_size", 100}}),
-              request_of(sound_of(1, 1), "en", {{"n", 2}}), request_of(sound_of(1, 1), "en", greedy())}));
+              request_of(sound_of(1, 1), "en", {{"n", 2}}), request_of(sound_of(1, 1), "en", greedy()),
+              spoiled, words, given, request_of(sound_of(1, 1), "en", {{"top_k", 2}})}));
   EXPECT_NE(requests[0].problem.find("initial_prompt"), std::string::npos);
   EXPECT_NE(requests[1].problem.find("`audio`"), std::string::npos);
   EXPECT_NE(requests[2].problem.find("klingon"), std::string::npos);
@@ -205,6 +225,10 @@ TEST(Speech, bad_requests_are_told_apart) {
   EXPECT_NE(requests[4].problem.find("100"), std::string::npos);
   EXPECT_NE(requests[5].problem.find("`n`"), std::string::npos);
   EXPECT_EQ(requests[6].problem, "");
+  EXPECT_NE(requests[7].problem.find("NaN"), std::string::npos);
+  EXPECT_NE(requests[8].problem.find("holds none"), std::string::npos);
+  EXPECT_NE(requests[9].problem.find("'beam_size'"), std::string::npos);
+  EXPECT_NE(requests[10].problem.find("'top_k'"), std::string::npos);
 }
 
 }  // namespace
