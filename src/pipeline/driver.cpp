@@ -420,7 +420,7 @@ class Driver {
       std::size_t entries = 1;
       std::size_t count = entry.sample;
       while (i + 1 < flight.step.entries) {
-        const auto& other = flight.step.entry[static_cast<std::size_t>(i + 1)];
+        const auto& other = flight.step.entry[static_cast<std::size_t>(i) + 1];
         if (other.sample == 0 || owner_[static_cast<std::size_t>(other.slot)].sequence != index) break;
         count += other.sample;
         ++entries;

@@ -197,7 +197,7 @@ class SpeechSide {
     speech->context = limits_.max_positions;
     check_window(*speech);
     // What the model cannot do is found here, not in the middle of the run.
-    Transcriber(speech->tokens, options, speech->text, 0, speech->context);
+    static_cast<void>(Transcriber(speech->tokens, options, speech->text, 0, speech->context));
     out.speech = std::move(speech);
   }
 

@@ -131,7 +131,7 @@ bool AutoregressivePolicy::fits(const SequenceNeed& need) const {
 
 // Lanes that a group counts as full with: one that has fewer takes any sequence, and lanes stay together.
 std::size_t AutoregressivePolicy::capacity() const {
-  return static_cast<std::size_t>(config_.max_group - config_.most_lanes + 1);
+  return static_cast<std::size_t>(config_.max_group - config_.most_lanes) + 1;
 }
 
 std::size_t AutoregressivePolicy::add(const SequenceNeed& need) {

@@ -23,6 +23,14 @@ struct EncoderInput {
 // Rows of memory that come of an input.
 std::int64_t memory_rows(const Encoder& encoder, const EncoderInput& input);
 
+// A batch on its way through the encoder's blocks.
+struct EncodingPass {
+  BatchContext context;
+  std::vector<std::vector<std::int32_t>> pages;  // that the context looks at
+  Rows hidden;
+  std::size_t next = 0;  // block
+};
+
 class EncoderRunner {
  public:
   // At once: each may leave part of a page of keys and values empty.
@@ -44,12 +52,6 @@ class EncoderRunner {
   std::int64_t max_rows() const { return max_rows_; }
 
  private:
-  struct Pass {
-    BatchContext context;
-    std::vector<std::vector<std::int32_t>> pages;  // that the context looks at
-    Rows hidden;
-    std::size_t next = 0;  // block
-  };
   void embed(std::span<const EncoderInput* const> inputs, const BatchContext& context, Rows hidden);
   void convolve(const FramesFront& front, const LoadedFrames& loaded, const EncoderInput& input, Rows hidden);
 
@@ -59,7 +61,7 @@ class EncoderRunner {
   std::int64_t max_rows_;
   std::int64_t most_pages_;
   BlockRunner runner_;
-  std::optional<Pass> pass_;
+  std::optional<EncodingPass> pass_;
   Buffer hidden_;     // [max_rows, width]
   Buffer projected_;  // [max_rows, hidden], where the encoder has a projection
 };
