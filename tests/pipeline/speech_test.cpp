@@ -121,8 +121,8 @@ TEST(Speech, beams_samples_and_words_are_the_same_however_they_are_cut) {
   // All the usual defaults: beams, then hotter and hotter samples, for such a model is never sure.
   const Json usual = {{"word_timestamps", true}};
   expect_identical(
-      job_of({request_of(sound_of(33, 3), "", usual), request_of(sound_of(12, 4), "ja", usual),
-              request_of(sound_of(8, 6), "en", with(usual, {{"best_of", 2}, {"beam_size", 3}}))}),
+      job_of({request_of(sound_of(12, 4), "", usual),
+              request_of(sound_of(31, 6), "ja", with(usual, {{"best_of", 2}, {"beam_size", 3}}))}),
       ways());
 }
 
