@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "text/element.hpp"
+#include "text/given.hpp"
 
 namespace diffuse {
 namespace {
@@ -16,35 +17,6 @@ constexpr std::size_t kMaxStops = 64;
 constexpr std::int64_t kMostBeams = 64;
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 constexpr double kMostGuidance = 10'000;
-
-// A value and what to call it in an error.
-struct Given {
-  const Json& value;
-  std::string name;
-
-  [[noreturn]] void wrong(const std::string& expected) const {
-    throw_bad_data(name + " must be " + expected + ", not " + in_quotes(value.dump()));
-  }
-  std::int64_t integer(std::int64_t low, std::int64_t high) const {
-    const bool fits =
-        value.is_number_integer() &&
-        !(value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high)) &&
-        value.get<std::int64_t>() >= low && value.get<std::int64_t>() <= high;
-    if (!fits) wrong("a whole number from " + std::to_string(low) + " to " + std::to_string(high));
-    return value.get<std::int64_t>();
-  }
-  double number(double low, double high, bool above_low, const char* expected) const {
-    if (!value.is_number()) wrong(expected);
-    const auto number = value.get<double>();
-    if (!std::isfinite(number) || number < low || number > high || (above_low && number == low))
-      wrong(expected);
-    return number;
-  }
-  bool boolean() const {
-    if (!value.is_boolean()) wrong("true or false");
-    return value.get<bool>();
-  }
-};
 
 std::vector<std::string> read_stops(const Given& given) {
   std::vector<std::string> stops;

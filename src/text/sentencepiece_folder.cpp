@@ -86,8 +86,7 @@ void need(const SentencePieceModel& model, SentencePieceModel::Algorithm algorit
     throw_refused(what + " is of the other of Unigram and BPE than its tokenizer class is for");
 }
 
-// The pieces' own ids, then <extra_id_99> down to <extra_id_0>.
-TokenizerParts t5(const SentencePieceModel& model, Json& config, const std::string& what) {
+TokenizerParts own_then_extra(const SentencePieceModel& model, Json& config, const std::string& what) {
   need(model, SentencePieceModel::Algorithm::unigram, what);
   name_tokens(config, {{"eos_token", "</s>"}, {"unk_token", "<unk>"}, {"pad_token", "<pad>"}});
   auto pieces = model.pieces;
@@ -112,7 +111,6 @@ TokenizerParts t5(const SentencePieceModel& model, Json& config, const std::stri
           .post_processor = ends_with(token_text(config, "eos_token"), eos)};
 }
 
-// The ids of fairseq: four tokens in its own order, the other pieces, the languages, <mask>.
 TokenizerParts fairseq(const SentencePieceModel& model, Json& config, const std::string& what) {
   need(model, SentencePieceModel::Algorithm::unigram, what);
   constexpr std::size_t kOwn = 3;  // <unk>, <s>, </s> of the model
@@ -124,7 +122,7 @@ TokenizerParts fairseq(const SentencePieceModel& model, Json& config, const std:
                        {"unk_token", "<unk>"},
                        {"pad_token", "<pad>"},
                        {"mask_token", "<mask>"}});
-  const auto name = tokenizer_class(config);
+  const auto* facts = find_tokenizer_facts(tokenizer_class(config));
   std::vector<Piece> pieces;
   auto tokens = Json::array();
   const auto add = [&](const std::string& token) {
@@ -139,10 +137,11 @@ TokenizerParts fairseq(const SentencePieceModel& model, Json& config, const std:
       tokens.push_back(added(pieces.size(), piece.text, piece.kind == PieceKind::control));
     pieces.push_back(piece);
   }
-  for (const auto language : languages_behind_pieces(name)) add(std::string(language));
+  if (facts->languages) {
+    for (const auto language : facts->languages->behind_pieces) add(std::string(language));
+  }
   add(token_text(config, "mask_token"));
-  const bool languages = LanguageRules::of(config).has_value();
-  if (languages) {
+  if (facts->languages) {
     tokens.back()["lstrip"] = true;
     tokens.back()["normalized"] = true;
   }
@@ -151,7 +150,7 @@ TokenizerParts fairseq(const SentencePieceModel& model, Json& config, const std:
   constexpr std::int32_t kUnknown = 3;
   auto normalizer = charsmap_alone(model);
   auto pre_tokenizer = words(what);
-  if (name == "MBart50Tokenizer") {
+  if (facts->joins_spaces) {
     normalizer.add(Normalizer::Replace{TextPattern(Regex(" {2,}", what)), " "});
     pre_tokenizer = PreTokenizer::from_json(metaspace(), what);
   }
@@ -168,8 +167,7 @@ TokenizerParts fairseq(const SentencePieceModel& model, Json& config, const std:
           .post_processor = around};
 }
 
-// <pad>, </s>, two masks, unused tokens up to `offset`, and then the pieces from the third on.
-TokenizerParts pegasus(const SentencePieceModel& model, Json& config, const std::string& what) {
+TokenizerParts behind_unused(const SentencePieceModel& model, Json& config, const std::string& what) {
   need(model, SentencePieceModel::Algorithm::unigram, what);
   constexpr std::size_t kOwn = 2;  // <pad> and </s> of the model
   if (static_cast<std::size_t>(model.unknown) < kOwn)
@@ -208,7 +206,7 @@ TokenizerParts pegasus(const SentencePieceModel& model, Json& config, const std:
           .post_processor = ends_with(token_text(config, "eos_token"), 1)};
 }
 
-TokenizerParts llama(const SentencePieceModel& model, Json& config, const std::string& what) {
+TokenizerParts own_with_bytes(const SentencePieceModel& model, Json& config, const std::string& what) {
   need(model, SentencePieceModel::Algorithm::bpe, what);
   name_tokens(config, {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}});
   if (!config.contains("add_bos_token")) config["add_bos_token"] = true;
@@ -274,7 +272,7 @@ Vocabulary vocabulary_of(const std::filesystem::path& path) {
   return read_vocabulary(read_json(path, 256U << 20, DuplicateKeys::refuse), "'" + path.string() + "'");
 }
 
-TokenizerParts m2m(const std::filesystem::path& folder, Json& config) {
+TokenizerParts vocabulary_and_languages(const std::filesystem::path& folder, Json& config) {
   name_tokens(config,
               {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}, {"pad_token", "<pad>"}});
   const auto path = model_path(folder);
@@ -283,12 +281,12 @@ TokenizerParts m2m(const std::filesystem::path& folder, Json& config) {
   auto parts = with_vocabulary(SentencePieceModel::read(path), std::move(vocabulary), config,
                                "'" + path.string() + "'");
   const auto rules = LanguageRules::of(config);
-  for (const auto code : languages_behind_pieces(tokenizer_class(config)))
+  for (const auto code : rules->facts.behind_pieces)
     parts.added_tokens.push_back(added(count + parts.added_tokens.size(), rules->token_of(code)));
   return parts;
 }
 
-TokenizerParts marian(const std::filesystem::path& folder, Json& config) {
+TokenizerParts two_models(const std::filesystem::path& folder, Json& config) {
   name_tokens(config, {{"eos_token", "</s>"}, {"unk_token", "<unk>"}, {"pad_token", "<pad>"}});
   if (bool_member(config, "separate_vocabs", false, "tokenizer_config.json"))
     throw_refused("'" + folder.string() +
@@ -314,9 +312,9 @@ void find_class(const std::filesystem::path& folder, Json& config) {
     if (!tokenizer_class(config).empty()) return;
   }
   if (std::filesystem::exists(folder / kSourceName)) {
-    config["tokenizer_class"] = "MarianTokenizer";
+    config["tokenizer_class"] = tokenizer_class_with(PieceIds::two_models);
   } else if (config.contains("extra_ids")) {
-    config["tokenizer_class"] = "T5Tokenizer";
+    config["tokenizer_class"] = tokenizer_class_with(PieceIds::own_then_extra);
   }
 }
 
@@ -331,19 +329,20 @@ bool has_sentencepiece_model(const std::filesystem::path& folder) {
 TokenizerParts read_sentencepiece_folder(const std::filesystem::path& folder, Json& config) {
   find_class(folder, config);
   const auto name = tokenizer_class(config);
-  if (name == "MarianTokenizer") return marian(folder, config);
-  if (name == "M2M100Tokenizer") return m2m(folder, config);
+  const auto* facts = find_tokenizer_facts(name);
+  const auto ids = facts == nullptr ? PieceIds::of_tokenizer_json : facts->ids;
+  // Each of these looks for its own files.
+  if (ids == PieceIds::two_models) return two_models(folder, config);
+  if (ids == PieceIds::vocabulary) return vocabulary_and_languages(folder, config);
   const auto path = model_path(folder);
   const auto what = "'" + path.string() + "'";
-  if (name == "T5Tokenizer") return t5(SentencePieceModel::read(path), config, what);
-  if (name == "PegasusTokenizer") return pegasus(SentencePieceModel::read(path), config, what);
-  if (name == "LlamaTokenizer") return llama(SentencePieceModel::read(path), config, what);
-  if (name == "MBartTokenizer" || name == "MBart50Tokenizer" || name == "XLMRobertaTokenizer")
-    return fairseq(SentencePieceModel::read(path), config, what);
+  if (ids == PieceIds::own_then_extra) return own_then_extra(SentencePieceModel::read(path), config, what);
+  if (ids == PieceIds::behind_unused) return behind_unused(SentencePieceModel::read(path), config, what);
+  if (ids == PieceIds::own_with_bytes) return own_with_bytes(SentencePieceModel::read(path), config, what);
+  if (ids == PieceIds::fairseq) return fairseq(SentencePieceModel::read(path), config, what);
   throw_refused(
-      what + " does not say which ids its pieces have; that is known for T5Tokenizer, MBartTokenizer, " +
-      "MBart50Tokenizer, M2M100Tokenizer, MarianTokenizer, XLMRobertaTokenizer, PegasusTokenizer and "
-      "LlamaTokenizer, and " +
+      what + " does not say which ids its pieces have; that is known for " + classes_with_piece_ids() +
+      ", and " +
       (name.empty() ? "tokenizer_config.json names no tokenizer_class" : "this is " + in_quotes(name)) +
       ": save the tokenizer as a tokenizer.json (transformers' save_pretrained)");
 }

@@ -7,48 +7,14 @@
 
 #include "core/error.hpp"
 #include "core/utf8.hpp"
+#include "text/given.hpp"
 #include "text/speech_languages.hpp"
 
 namespace diffuse {
 namespace {
 
 constexpr std::size_t kMostTemperatures = 32;
-constexpr std::size_t kLongestText = 1U << 16;
 constexpr double kSecondsAWindow = 30;
-
-// A value and what to call it in an error.
-struct Given {
-  const Json& value;
-  std::string name;
-
-  [[noreturn]] void wrong(const std::string& expected) const {
-    throw_bad_data(name + " must be " + expected + ", not '" +
-                   visible(utf8_prefix(value.dump(-1, ' ', false, Json::error_handler_t::replace), 80)) +
-                   "'");
-  }
-  double number(double low, double high) const {
-    if (!value.is_number() || !(value.get<double>() >= low && value.get<double>() <= high))
-      wrong("a number from " + Json(low).dump() + " to " + Json(high).dump());
-    return value.get<double>();
-  }
-  std::int64_t integer(std::int64_t low, std::int64_t high) const {
-    const bool fits =
-        value.is_number_integer() &&
-        !(value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high)) &&
-        value.get<std::int64_t>() >= low && value.get<std::int64_t>() <= high;
-    if (!fits) wrong("a whole number from " + std::to_string(low) + " to " + std::to_string(high));
-    return value.get<std::int64_t>();
-  }
-  bool boolean() const {
-    if (!value.is_boolean()) wrong("true or false");
-    return value.get<bool>();
-  }
-  std::string text() const {
-    if (!value.is_string() || value.get_ref<const std::string&>().size() > kLongestText)
-      wrong("a text of at most 65536 bytes");
-    return value.get<std::string>();
-  }
-};
 
 std::vector<double> temperatures_of(const Given& given) {
   const auto one = [&](const Json& value) {

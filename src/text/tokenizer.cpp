@@ -213,16 +213,16 @@ void Tokenizer::State::read_post_processor(const Json& element, const Json& conf
 
 // The source language's token and </s>, where the tokenizer's class has such.
 void Tokenizer::State::name_source(const std::string& where) {
-  using Source = LanguageRules::Source;
-  if (!languages || languages->source == Source::unnamed) return;
+  using Source = LanguageFacts::Source;
+  if (!languages || languages->facts.source == Source::unnamed) return;
   const auto id = id_of(languages->source_token);
   if (!id && !languages->source_given) return;
   if (!id)
     throw_bad_data(where + ": src_lang is the language of " + in_quotes(languages->source_token) +
                    ", which is no token");
   if (!eos) throw_bad_data(where + ": no eos_token stands behind a text in a language");
-  post_processor =
-      languages->source == Source::in_front ? PostProcessor{{*id}, {*eos}} : PostProcessor{{}, {*eos, *id}};
+  post_processor = languages->facts.source == Source::in_front ? PostProcessor{{*id}, {*eos}}
+                                                               : PostProcessor{{}, {*eos, *id}};
 }
 
 // The token of a language that is asked for: as it is written, or the only one with another part behind "_".
@@ -230,7 +230,7 @@ std::int32_t Tokenizer::State::language(const std::string& code) const {
   const auto token = languages->token_of(code);
   const auto exact = id_of(token);
   const auto is_marked = [&](std::int32_t id) { return special[static_cast<std::size_t>(id)]; };
-  if (exact && (is_marked(*exact) || !languages->begins_answer)) return *exact;
+  if (exact && (is_marked(*exact) || !languages->facts.begins_answer)) return *exact;
   std::vector<std::int32_t> found;
   for (std::size_t id = 0; id < texts.size(); ++id) {
     if (special[id] && texts[id].starts_with(code + "_")) found.push_back(static_cast<std::int32_t>(id));
@@ -377,8 +377,8 @@ Tokenizer::Source Tokenizer::encode_source(std::string_view text, const std::str
   if (!state_->languages)
     throw_bad_data("`language` names what to translate into, and this tokenizer has no languages");
   const auto id = state_->language(language);
-  if (state_->languages->begins_answer) return {encode(text, true), id};
-  if (text.starts_with(state_->languages->before))
+  if (state_->languages->facts.begins_answer) return {encode(text, true), id};
+  if (text.starts_with(state_->languages->facts.before))
     throw_bad_data("the prompt begins with a language's token, and `language` names one as well");
   return {encode(state_->languages->token_of(language) + " " + std::string(text), true), std::nullopt};
 }

@@ -30,30 +30,39 @@ struct Case {
   Table q, k, v, bias;
 };
 
-// Rows of `asked` queries at a time, in a pool whose other pages hold NaN.
+// The keys and values of a case in a pool whose other pages hold NaN.
+struct Filled {
+  Filled(const Mode& mode, int threads, const Case& c)
+      : backend(make(mode, threads)),
+        pages(static_cast<std::size_t>((c.k.rows() + kPageTokens - 1) / kPageTokens)) {
+    pool.spec = {c.shape.kv_heads, c.shape.head_dim, c.shape.head_dim};
+    pool.memory = backend->allocate((pages.size() + 2) * backend->kv_page_bytes(pool.spec));
+    backend->upload(pool.memory.data(), std::vector<std::byte>(pool.memory.bytes(), std::byte{0xff}));
+    std::iota(pages.rbegin(), pages.rend(), 1);
+    const Segment whole{0, c.k.rows(), 0, pages};
+    backend->kv_write(pool, c.k.view(), c.v.view(), std::span(&whole, 1));
+  }
+  std::unique_ptr<Backend> backend;
+  KvPool pool;
+  std::vector<std::int32_t> pages;
+};
+
+// Rows of `asked` queries at a time.
 Table attend(const Mode& mode, int threads, const Case& c, std::int64_t asked) {
-  auto backend = make(mode, threads);
-  KvPool pool{{c.shape.kv_heads, c.shape.head_dim, c.shape.head_dim}, {}};
-  const auto used = (c.k.rows() + kPageTokens - 1) / kPageTokens;
-  pool.memory = backend->allocate(static_cast<std::size_t>(used + 2) * backend->kv_page_bytes(pool.spec));
-  backend->upload(pool.memory.data(), std::vector<std::byte>(pool.memory.bytes(), std::byte{0xff}));
-  std::vector<std::int32_t> pages(static_cast<std::size_t>(used));
-  std::iota(pages.rbegin(), pages.rend(), 1);
-  const Segment whole{0, c.k.rows(), 0, pages};
-  backend->kv_write(pool, c.k.view(), c.v.view(), std::span(&whole, 1));
+  const Filled filled(mode, threads, c);
   Table out(c.q.rows(), c.shape.heads * c.shape.head_dim, 3);
   for (std::int64_t first = 0; first < c.q.rows(); first += asked) {
     const auto count = std::min(asked, c.q.rows() - first);
-    const Segment segment{0, count, first, pages, c.k.rows()};
-    backend->attend({.q = c.q.view(first, count),
-                     .out = out.view(first, count),
-                     .kv = &pool,
-                     .segments = std::span(&segment, 1),
-                     .heads = c.shape.heads,
-                     .scale = kScale,
-                     .causal = c.shape.causal,
-                     .position_bias = c.shape.reach > 0 ? c.bias.row(0) : nullptr,
-                     .bias_reach = c.shape.reach});
+    const Segment segment{0, count, first, filled.pages, c.k.rows()};
+    filled.backend->attend({.q = c.q.view(first, count),
+                            .out = out.view(first, count),
+                            .kv = &filled.pool,
+                            .segments = std::span(&segment, 1),
+                            .heads = c.shape.heads,
+                            .scale = kScale,
+                            .causal = c.shape.causal,
+                            .position_bias = c.shape.reach > 0 ? c.bias.row(0) : nullptr,
+                            .bias_reach = c.shape.reach});
   }
   EXPECT_TRUE(out.gaps_kept());
   return out;
@@ -141,25 +150,17 @@ TEST_P(MemoryAttention, BitsAreTheSameForAnyNumberOfRowsAndThreads) {
 
 // The weights of a head, of `asked` queries at a time.
 Table weights(const Mode& mode, int threads, const Case& c, std::int64_t head, std::int64_t asked) {
-  auto backend = make(mode, threads);
-  KvPool pool{{c.shape.kv_heads, c.shape.head_dim, c.shape.head_dim}, {}};
-  const auto used = (c.k.rows() + kPageTokens - 1) / kPageTokens;
-  pool.memory = backend->allocate(static_cast<std::size_t>(used + 2) * backend->kv_page_bytes(pool.spec));
-  backend->upload(pool.memory.data(), std::vector<std::byte>(pool.memory.bytes(), std::byte{0xff}));
-  std::vector<std::int32_t> pages(static_cast<std::size_t>(used));
-  std::iota(pages.rbegin(), pages.rend(), 1);
-  const Segment whole{0, c.k.rows(), 0, pages};
-  backend->kv_write(pool, c.k.view(), c.v.view(), std::span(&whole, 1));
+  const Filled filled(mode, threads, c);
   Table out(c.q.rows(), c.k.rows(), 3);
   for (std::int64_t first = 0; first < c.q.rows(); first += asked) {
     const auto count = std::min(asked, c.q.rows() - first);
-    backend->attention_weights({.q = c.q.view(first, count),
-                                .out = out.view(first, count),
-                                .kv = &pool,
-                                .pages = pages,
-                                .heads = c.shape.heads,
-                                .head = head,
-                                .scale = kScale});
+    filled.backend->attention_weights({.q = c.q.view(first, count),
+                                       .out = out.view(first, count),
+                                       .kv = &filled.pool,
+                                       .pages = filled.pages,
+                                       .heads = c.shape.heads,
+                                       .head = head,
+                                       .scale = kScale});
   }
   EXPECT_TRUE(out.gaps_kept());
   return out;
