@@ -102,6 +102,7 @@ TEST(Speech, segments_and_tokens_are_the_references) {
     const auto& expected = cases[i]["segments"];
     const auto& segments = heard.result.requests[i].samples.at(0).transcript->segments;
     ASSERT_EQ(segments.size(), expected.size());
+    EXPECT_NEAR(segments.front().no_speech_prob / cases[i]["no_speech_prob"].get<double>(), 1, 1e-4);
     for (std::size_t s = 0; s < segments.size(); ++s) {
       EXPECT_NEAR(segments[s].start, expected[s]["start"].get<double>(), 1e-6);
       EXPECT_NEAR(segments[s].end, expected[s]["end"].get<double>(), 1e-6);
@@ -126,6 +127,67 @@ TEST(Speech, beams_samples_and_words_are_the_same_however_they_are_cut) {
       ways());
 }
 
+// The tokens of windows one by one, as they were chosen: each must be one that the rules leave behind those
+// before it. Where all timestamps together are likelier is not looked at, for that is the model's to say.
+TEST(Speech, lanes_keep_to_the_rules_by_what_they_themselves_said) {
+  const auto tokens =
+      parse_speech_tokens(subject().text.generation_json, subject().model.recipe.vocab, "test");
+  std::size_t seen = 0;
+  for (const Json& how :
+       {Json{{"temperature", 1.0}, {"best_of", 4}}, Json{{"temperature", 0}, {"beam_size", 4}}}) {
+    const auto heard = run_well(
+        subject(),
+        prepared(job_of(
+            {request_of(sound_of(12, 4), "en",
+                        with(how, {{"condition_on_previous_text", false}, {"no_repeat_ngram_size", 2}})),
+             request_of(sound_of(40.3, 1), "de",
+                        with(how, {{"condition_on_previous_text", false}, {"no_repeat_ngram_size", 2}}))})),
+        {.ranks = 2});
+    for (const auto& request : heard.result.requests) {
+      std::map<std::int64_t, std::vector<std::int32_t>> windows;
+      for (const auto& segment : request.samples.at(0).transcript->segments) {
+        auto& said = windows[segment.seek];
+        said.insert(said.end(), segment.tokens.begin(), segment.tokens.end());
+      }
+      for (const auto& [seek, said] : windows) {
+        SpeechRules rules;
+        rules.suppress = tokens.suppress;
+        rules.no_repeat_ngram = 2;
+        for (std::size_t at = 0; at < said.size(); ++at) {
+          std::vector<float> logits(static_cast<std::size_t>(subject().model.recipe.vocab), 0.0F);
+          std::fill(logits.begin() + tokens.first_timestamp, logits.end(), -20.0F);
+          apply_rules(logits, {}, std::span(said).first(at), tokens, rules);
+          EXPECT_GT(logits[static_cast<std::size_t>(said[at])], -1e30F)
+              << "window " << seek << ", token " << at;
+          ++seen;
+        }
+      }
+    }
+  }
+  EXPECT_GT(seen, 50U);
+}
+
+// Where a recording is shorter than a window, what is missing is silence that was there before its features.
+TEST(Speech, a_short_recording_is_one_that_ends_in_silence) {
+  auto filled = sound_of(9, 7);
+  filled.samples.resize(30 * 16'000);
+  const auto heard = run_well(
+      subject(),
+      prepared(job_of({request_of(sound_of(9, 7), "en", greedy()), request_of(filled, "en", greedy())})), {});
+  const auto first_window = [&](std::size_t request) {
+    std::vector<std::int32_t> said;
+    double logprob = 0;
+    for (const auto& segment : heard.result.requests[request].samples.at(0).transcript->segments) {
+      if (segment.seek != 0) continue;
+      said.insert(said.end(), segment.tokens.begin(), segment.tokens.end());
+      logprob = segment.avg_logprob;
+    }
+    return std::pair(said, logprob);
+  };
+  EXPECT_FALSE(first_window(0).first.empty());
+  EXPECT_EQ(first_window(0), first_window(1));
+}
+
 TEST(Speech, words_lie_within_the_recording) {
   const auto heard = run_well(
       subject(), prepared(job_of({request_of(sound_of(12, 4), "en", {{"word_timestamps", true}})})), {});
@@ -142,8 +204,8 @@ TEST(Speech, words_lie_within_the_recording) {
   EXPECT_GT(words, 0U);
 }
 
-// The highest score of three beams is at least that of one.
-TEST(Speech, more_beams_find_no_worse) {
+// That beams are asked for is not lost on the way.
+TEST(Speech, beams_choose_otherwise_than_one) {
   const auto score = [](std::int64_t beams) {
     const auto heard = run_well(
         subject(),

@@ -73,13 +73,17 @@ def main():
         said = model.generate(features.input_features, attention_mask=features.attention_mask, return_timestamps=True,
                               return_segments=True, num_beams=1, temperature=0.0, condition_on_prev_tokens=False,
                               language=language, task="transcribe")
+        with torch.no_grad():
+            # What the first window says of silence, behind <|startoftranscript|>.
+            start = model(features.input_features[:, :, :3000], decoder_input_ids=torch.tensor([[end + 1]])).logits[0, 0]
+        silence = start.softmax(-1)[end + 9].item()
         segments = [{"start": float(s["start"]), "end": float(s["end"]), "tokens": s["tokens"].tolist()}
                     for s in said["segments"][0]]
         for segment in segments:
             # transformers leaves the first timestamp of what follows with the last segment of a window.
             if min(segment["tokens"][-2:]) >= first_timestamp:
                 segment["tokens"].pop()
-        cases.append({"seconds": seconds, "seed": seed, "language": language, "segments": segments})
+        cases.append({"seconds": seconds, "seed": seed, "language": language, "no_speech_prob": silence, "segments": segments})
         print(seconds, len(segments), [len(s["tokens"]) for s in segments], file=sys.stderr)
     with open("transcripts.json", "w") as file:
         json.dump(cases, file)
