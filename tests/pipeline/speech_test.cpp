@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <thread>
 
 #include "support.hpp"
 #include "verify/compare.hpp"
@@ -186,6 +187,70 @@ TEST(Speech, a_short_recording_is_one_that_ends_in_silence) {
   };
   EXPECT_FALSE(first_window(0).first.empty());
   EXPECT_EQ(first_window(0), first_window(1));
+}
+
+// One sequence that is watched, over `ranks`; its input is the first window of a recording.
+Watched watch(std::vector<std::int32_t> prompt, const Sound& sound, std::int32_t ranks) {
+  const auto& model = subject().model;
+  const auto& tokens = parse_speech_tokens(subject().text.generation_json, model.recipe.vocab, "test");
+  auto given = request_of(sound, "", Json::object());
+  given.input = Tokens{prompt};
+  const auto request = prepared(job_of({given})).front();
+  EXPECT_EQ(request.problem, "");
+  auto sequence = make_sequence(request, 0, 0);
+  sequence.max_new_tokens = 0;
+  sequence.sampling.watched_ids = tokens.end;
+  RunOptions options;
+  options.chunk = 4;
+  options.kv_pages = 64;
+  for (const auto& head : tokens.alignment_heads) options.watched.push_back({head.layer, head.head});
+  Watched watched;
+  DriverEvents events;
+  events.on_chosen = [](std::size_t, std::span<const ChosenToken>) { return Decision{}; };
+  events.on_watched = [&](std::size_t, Watched seen) { watched = std::move(seen); };
+  events.on_done = [](std::size_t, const std::vector<std::uint64_t>&, std::int64_t) {};
+  LoopbackNetwork network(ranks, {.timeout = std::chrono::seconds(20), .fate = {}});
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, transport = std::shared_ptr<Transport>(network.endpoint(rank))] {
+      const auto backend = make_cpu_backend({.threads = 1, .compute = Compute::f32, .simd = {}});
+      const auto plan = make_plan(model.recipe, model.checkpoint.headers(), ranks, "");
+      Log log({}, true);
+      SplitRun split(model.recipe, model.checkpoint, plan, *transport, *backend, log);
+      if (transport->rank() == 0) {
+        split.run({sequence}, options, events);
+      } else {
+        split.follow();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return watched;
+}
+
+TEST(Speech, what_is_watched_is_the_references) {
+  std::ifstream file(std::filesystem::path(DIFFUSE_TEST_DATA) / "golden" / "speech" / "watched.json");
+  const auto expected = Json::parse(file);
+  const auto prompt = expected["prompt"].get<std::vector<std::int32_t>>();
+  const auto weights = expected["weights"].get<std::vector<std::vector<std::vector<double>>>>();
+  const auto likely = expected["likely"].get<std::vector<double>>();
+  const auto step = expected["step"].get<std::size_t>();
+  constexpr std::size_t kColumns = 1500;
+  for (const auto ranks : {1, 3}) {
+    const auto watched = watch(prompt, sound_of(40.3, 1), ranks);
+    ASSERT_EQ(watched.likely.size(), likely.size());
+    for (std::size_t i = 0; i < likely.size(); ++i)
+      EXPECT_NEAR(static_cast<double>(watched.likely[i]), likely[i], 2e-5) << i;
+    ASSERT_EQ(watched.weights.size(), weights.size() * prompt.size() * kColumns);
+    for (std::size_t head = 0; head < weights.size(); ++head) {
+      for (std::size_t row = 0; row < prompt.size(); ++row) {
+        for (std::size_t column = 0; column < weights[head][row].size(); ++column) {
+          const auto found = watched.weights[(head * prompt.size() + row) * kColumns + column * step];
+          EXPECT_NEAR(static_cast<double>(found), weights[head][row][column], 2e-5) << head << ", " << row;
+        }
+      }
+    }
+  }
 }
 
 TEST(Speech, words_lie_within_the_recording) {

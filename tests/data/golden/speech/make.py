@@ -88,5 +88,20 @@ def main():
     with open("transcripts.json", "w") as file:
         json.dump(cases, file)
 
+    # What is watched where words are laid beside time: every 50th column of the alignment heads' cross-attention, and how
+    # likely each id was among the text.
+    sound = samples(40.3, 1)
+    features = extractor(sound, sampling_rate=16000, return_tensors="pt", truncation=False, padding="longest")
+    prompt = [end + 1, end + 2, end + 6, end + 10, 12, 35, 195, 35, 14, end]
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        seen = model(features.input_features[:, :, :3000], decoder_input_ids=torch.tensor([prompt]), output_attentions=True)
+    likely = seen.logits[0, :, :end].softmax(-1)
+    watched = {"prompt": prompt, "step": 50,
+               "weights": [seen.cross_attentions[layer][0, head, :, ::50].tolist() for layer, head in facts["alignment_heads"]],
+               "likely": [0.0] + [likely[i, id].item() if id < end else 0.0 for i, id in enumerate(prompt[1:])]}
+    with open("watched.json", "w") as file:
+        json.dump(watched, file)
+
 
 main()
