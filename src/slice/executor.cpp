@@ -107,6 +107,7 @@ Executor::Executor(const Recipe& recipe, RankSlice slice, Backend& backend, Slic
       backend_(backend),
       weights_(weights),
       limits_(limits),
+      heads_(heads_of(slice_, limits_.watched)),
       pages_(limits.kv_pages),
       runner_(backend, recipe.ropes, blocks_of(recipe, slice_), recipe.hidden, limits.max_rows) {
   if (weights_.back) {
@@ -136,7 +137,7 @@ void Executor::admit(std::int32_t slot, std::int64_t tokens, std::int64_t memory
   const auto index = static_cast<std::size_t>(slot);
   if (watched_.size() <= index) watched_.resize(index + 1);
   watched_[index].clear();
-  if (watch) watched_[index].resize(heads_of(slice_, limits_.watched).size());
+  if (watch) watched_[index].resize(heads_.size());
   if (!limits_.trace) return;
   if (trace_.size() <= index) trace_.resize(index + 1);
   const auto layers = static_cast<std::size_t>(slice_.layers() + (slice_.front ? 1 : 0));
@@ -234,7 +235,7 @@ void Executor::run(const Descriptor& step, std::span<const std::int32_t> ids, Ro
     digest(context, hidden, layer++);
   }
   for (auto& block : weights_.blocks) {
-    if (limits_.watched.empty()) {
+    if (heads_.empty()) {
       runner_.run(block, batch, hidden);
     } else {
       runner_.run(block, batch, hidden, [&](const CrossAttentionStep& cross, ConstRows q) {
@@ -250,11 +251,10 @@ void Executor::run(const Descriptor& step, std::span<const std::int32_t> ids, Ro
 // The cross-attention of the rows of watched slots, by the watched heads of an own layer.
 void Executor::watch(const StepContext& context, const CrossAttentionStep& cross, ConstRows q,
                      std::int64_t layer) {
-  const auto heads = heads_of(slice_, limits_.watched);
   for (const auto& segment : context.batch.memory) {
     const auto slot = static_cast<std::size_t>(context.slots[static_cast<std::size_t>(segment.first_row)]);
     for (std::size_t i = 0; i < watched_[slot].size(); ++i) {
-      if (heads[i].layer != slice_.first_layer + layer) continue;
+      if (heads_[i].layer != slice_.first_layer + layer) continue;
       const auto& a = *cross.step;
       const auto buffer =
           backend_.allocate(static_cast<std::size_t>(segment.rows * segment.keys) * sizeof(float));
@@ -264,7 +264,7 @@ void Executor::watch(const StepContext& context, const CrossAttentionStep& cross
            .kv = &cross.kv,
            .pages = segment.pages,
            .heads = a.heads,
-           .head = heads[i].head,
+           .head = heads_[i].head,
            .scale = a.scale});
       auto& kept = watched_[slot][i];
       const auto before = kept.size();

@@ -81,6 +81,7 @@ class Executor {
   Backend& backend_;
   SliceWeights& weights_;
   ExecutorLimits limits_;
+  std::vector<WatchedHead> heads_;  // of the watched ones those in this slice
   KvPages pages_;
   BlockRunner runner_;
   Buffer sampled_, logits_;                                     // on the last slice

@@ -69,24 +69,28 @@ TEST_P(Beams, are_the_same_however_they_are_cut) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, Beams, testing::Values("t5", "bart", "marian", "qwen2"));
 
-// Rules on tokens hold for a model without an encoder too, and where they leave none the answer ends.
-TEST(BeamRequests, end_where_rules_leave_no_token) {
-  Subject subject(std::filesystem::path(DIFFUSE_TEST_DATA) / "golden" / "qwen2");
+class BeamRules : public testing::TestWithParam<const char*> {};
+
+// Rules hold for a model without an encoder too (the first, whose context ends before its tokens do), and
+// where they leave no token (the second) the answer ends.
+TEST_P(BeamRules, may_leave_no_token) {
+  Subject subject(std::filesystem::path(DIFFUSE_TEST_DATA) / "golden" / GetParam());
   subject.text.generation.eos_ids.clear();
   for (const auto beams : {1, 3}) {
-    const auto all =
-        prepare(job_of({request_of(
-                    {5, 6}, {{"no_repeat_ngram_size", 1}, {"max_new_tokens", 2000}, {"num_beams", beams}})}),
-                subject.text, limits_of(subject.model.recipe, 1 << 20));
+    const Json generate = {{"no_repeat_ngram_size", 1}, {"max_new_tokens", 2000}, {"num_beams", beams}};
+    const auto all = prepare(job_of({request_of({5, 6}, generate)}), subject.text,
+                             limits_of(subject.model.recipe, 1 << 20));
     ASSERT_EQ(all[0].problem, "");
     const auto heard = run_well(subject, all, {.ranks = 2});
     ASSERT_EQ(heard.result.requests[0].status, Status::done) << heard.result.requests[0].message;
+    ASSERT_EQ(heard.result.requests[0].samples.size(), 1U);
     auto tokens = heard.result.requests[0].samples.at(0).tokens;
     EXPECT_GT(tokens.size(), 100U);
     std::sort(tokens.begin(), tokens.end());
     EXPECT_EQ(std::adjacent_find(tokens.begin(), tokens.end()), tokens.end());
   }
 }
+INSTANTIATE_TEST_SUITE_P(Golden, BeamRules, testing::Values("qwen2", "t5"));
 
 TEST(BeamRequests, that_contradict_themselves_are_told) {
   const Subject subject(std::filesystem::path(DIFFUSE_TEST_DATA) / "golden" / "bart");
