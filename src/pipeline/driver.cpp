@@ -332,9 +332,9 @@ class Driver {
       flight.ticket = transport_.receive(
           stages_ - 1, Channel::result, flight.answer,
           {"the answer of layer " + std::to_string(last_layer_) + ", " + describe_requests(step, slots_)});
-      stage_.run(step, ids);
+      stage_.run(step, std::as_bytes(std::span(ids)));
     } else {
-      flight.answer = stage_.run(step, ids);
+      flight.answer = stage_.run(step, std::as_bytes(std::span(ids)));
     }
     ++report_.steps;
   }

@@ -177,7 +177,7 @@ DriverReport SplitRun::run(const std::vector<Sequence>& sequences, const RunOpti
                      .kv_pages = setup.kv_pages,
                      .trace = options.trace,
                      .watched = options.watched});
-  Stage stage(executor, backend_, transport_, recipe_,
+  Stage stage(TextWork(executor, backend_), backend_, transport_, recipe_,
               {.stages = plan_.stages, .encoder = plan_.encoder, .flip = options.flip});
   std::optional<EncoderRunner> encoder;
   if (slice.encoder) encoder.emplace(recipe_, *weights_.encoder, backend_, setup.encode_rows);
@@ -205,7 +205,7 @@ void SplitRun::follow() {
                      .kv_pages = setup.kv_pages,
                      .trace = setup.trace != 0,
                      .watched = agree_on_watched({}, setup.watched)});
-  Stage stage(executor, backend_, transport_, recipe_,
+  Stage stage(TextWork(executor, backend_), backend_, transport_, recipe_,
               {.stages = plan_.stages, .encoder = plan_.encoder, .flip = {}});
   const auto report = stage.loop();
   transport_.send_now(0, Channel::result, std::as_bytes(std::span(&report, 1)), {"the report of a stage"});

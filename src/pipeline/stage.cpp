@@ -17,9 +17,9 @@ std::int64_t nanoseconds_since(Clock::time_point start) {
 
 }  // namespace
 
-Stage::Stage(Executor& executor, Backend& backend, Transport& transport, const Recipe& recipe,
+Stage::Stage(StageWork work, Backend& backend, Transport& transport, const Recipe& recipe,
              const StageOptions& options)
-    : executor_(executor),
+    : work_(std::move(work)),
       backend_(backend),
       transport_(transport),
       recipe_(recipe),
@@ -28,10 +28,9 @@ Stage::Stage(Executor& executor, Backend& backend, Transport& transport, const R
       staged_(!backend.host_addressable() && !transport.carries_device_memory()) {
   carries_.resize(static_cast<std::size_t>(options_.stages == 1 ? 1 : options_.carries));
   for (auto& carry : carries_) {
-    carry.buffer = executor_.make_carry();
+    carry.buffer = std::visit([](const auto& each) { return each.make_carry(); }, work_);
     if (staged_) carry.host.resize(carry.buffer.bytes());
   }
-  if (last()) chooser_.emplace(executor, backend);
 }
 
 Stage::~Stage() = default;
@@ -47,8 +46,12 @@ std::string describe_requests(const Descriptor& step, std::span<const SampleSpec
   return text;
 }
 
+const RankSlice& Stage::slice() const {
+  return std::visit([](const auto& work) -> const RankSlice& { return work.slice(); }, work_);
+}
+
 std::string Stage::describe(const Descriptor& step) const {
-  return "layer " + std::to_string(executor_.slice().first_layer) + ", " + describe_requests(step, slots_);
+  return "layer " + std::to_string(slice().first_layer) + ", " + describe_requests(step, slots_);
 }
 
 SampleSpec& Stage::spec_of(std::int32_t slot) {
@@ -85,10 +88,9 @@ void Stage::flip_bit(Carry& carry, std::int64_t row) {
 
 Stage::Pending Stage::next_command() {
   const auto listen = [&] {
-    incoming_ticket_ =
-        transport_.receive(0, Channel::control, std::as_writable_bytes(std::span(&incoming_, 1)),
-                           {"the next descriptor for layer " + std::to_string(executor_.slice().first_layer) +
-                            ", " + last_step_});
+    incoming_ticket_ = transport_.receive(
+        0, Channel::control, std::as_writable_bytes(std::span(&incoming_, 1)),
+        {"the next descriptor for layer " + std::to_string(slice().first_layer) + ", " + last_step_});
   };
   if (!incoming_ticket_) listen();
   // Descriptors that are here already are looked at ahead, so that the rows of the next step can arrive while
@@ -146,9 +148,9 @@ void Stage::carry_out(Pending& pending) {
     case Command::encode:
       return;  // what comes of it is on its way
     case Command::admit:
-      admit_slot(command);
-      if (chooser_ && command.sampling.reads_history()) {
-        chooser_->tell(command, told_.front());
+      std::visit([&](auto& work) { work.admit(command); }, work_);
+      if (last() && command.sampling.reads_history()) {
+        std::visit([&](auto& work) { work.tell(command, told_.front()); }, work_);
         told_.pop_front();
       }
       if (command.memory_rows > 0 && command.memory_from < 0) take_memory(command);
@@ -176,12 +178,6 @@ void Stage::carry_out(Pending& pending) {
   }
 }
 
-void Stage::admit_slot(const Descriptor& command) {
-  executor_.admit(command.slot, command.reserved_tokens, command.memory_rows, command.memory_from,
-                  command.sampling.watched_ids > 0);
-  if (chooser_) chooser_->admit(command);
-}
-
 void Stage::expect_memories(const Descriptor& command) {
   auto& batch = memories_.emplace_back();
   batch.rows.resize(static_cast<std::size_t>(command.rows() * recipe_.encoder->hidden));
@@ -199,32 +195,30 @@ void Stage::take_memory(const Descriptor& command) {
     batch.received.reset();
   }
   const auto count = static_cast<std::size_t>(command.memory_rows * recipe_.encoder->hidden);
-  executor_.remember(command.slot, std::span(batch.rows).subspan(batch.taken, count));
+  const auto memory = std::span<const float>(batch.rows).subspan(batch.taken, count);
+  std::visit([&](auto& work) { work.remember(command.slot, memory); }, work_);
   batch.taken += count;
   if (batch.taken == batch.rows.size()) memories_.pop_front();
 }
 
 void Stage::admit(const Descriptor& command, std::span<const std::int32_t> told,
                   std::span<const float> memory) {
-  admit_slot(command);
-  if (command.memory_rows > 0 && command.memory_from < 0) executor_.remember(command.slot, memory);
   spec_of(command.slot) = command.sampling;
-  if (chooser_ && command.sampling.reads_history()) chooser_->tell(command, told);
+  std::visit(
+      [&](auto& work) {
+        work.admit(command);
+        if (command.memory_rows > 0 && command.memory_from < 0) work.remember(command.slot, memory);
+        if (last() && command.sampling.reads_history()) work.tell(command, told);
+      },
+      work_);
 }
 
-std::vector<std::byte> Stage::run(const Descriptor& step, std::span<const std::int32_t> ids) {
-  return compute(step, ids, carries_[take_carry()]);
+std::vector<std::byte> Stage::run(const Descriptor& step, std::span<const std::byte> input) {
+  return compute(step, input, carries_[take_carry()]);
 }
 
-Stage::Left Stage::release(const Descriptor& command) {
-  Left left;
-  left.watched = executor_.take_watched(command.slot);
-  if (chooser_) {
-    const auto likely = chooser_->take_likely(command.slot);
-    left.watched.insert(left.watched.end(), likely.begin(), likely.end());
-  }
-  left.digests = executor_.release(command.slot, command.reserved_tokens, command.keep_memory != 0);
-  return left;
+SlotLeft Stage::release(const Descriptor& command) {
+  return std::visit([&](auto& work) { return work.release(command); }, work_);
 }
 
 StageReport Stage::finish() {
@@ -241,16 +235,16 @@ StageReport Stage::finish() {
   return report_;
 }
 
-std::vector<std::byte> Stage::compute(const Descriptor& step, std::span<const std::int32_t> ids,
+std::vector<std::byte> Stage::compute(const Descriptor& step, std::span<const std::byte> input,
                                       Carry& carry) {
   const auto start = Clock::now();
   const auto rows = step.rows();
   const Rows hidden{carry.buffer.floats(), rows, recipe_.hidden, recipe_.hidden};
   if (!first() && staged_) backend_.upload(carry.buffer.data(), travelling(carry, rows));
-  executor_.run(step, ids, hidden);
+  std::visit([&](auto& work) { work.run(step, input, hidden); }, work_);
   std::vector<std::byte> answer;
   if (last()) {
-    answer = chooser_->sample(step, hidden);
+    answer = std::visit([&](auto& work) { return work.answer(step, hidden); }, work_);
   } else {
     if (options_.flip && options_.flip->step == step.number && options_.flip->row < rows)
       flip_bit(carry, options_.flip->row);

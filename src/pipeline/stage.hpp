@@ -10,11 +10,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "pipeline/chooser.hpp"
+#include "pipeline/text_work.hpp"
 #include "schedule/step.hpp"
-#include "slice/executor.hpp"
 #include "transport/transport.hpp"
 
 namespace diffuse {
@@ -44,29 +44,27 @@ struct StageOptions {
   std::optional<FlipBit> flip;  // on the stage that sends
 };
 
+// What differs from shape to shape.
+using StageWork = std::variant<TextWork>;
+
 class Stage {
  public:
   // References must outlive the stage. The transport's rank is the stage's number.
-  Stage(Executor& executor, Backend& backend, Transport& transport, const Recipe& recipe,
+  Stage(StageWork work, Backend& backend, Transport& transport, const Recipe& recipe,
         const StageOptions& options);
   ~Stage();
 
   // Until `finish`: every descriptor in order. For ranks that are not 0.
   StageReport loop();
 
-  // Rank 0's stage: the same commands, called. A step's ids are given, one a row. Where this stage is also
-  // the last, run() returns the answer; else the answer comes from there. `told` is the prompt with the
+  // Rank 0's stage: the same commands, called. A step's input is given: ids, one a row. Where this stage is
+  // also the last, run() returns the answer; else the answer comes from there. `told` is the prompt with the
   // packed rules behind it, read where the last stage reads_history(); `memory` is the sequence's, where it
   // has one.
   void admit(const Descriptor& command, std::span<const std::int32_t> told,
              std::span<const float> memory = {});
-  std::vector<std::byte> run(const Descriptor& step, std::span<const std::int32_t> ids);
-  // What was watched of the slot, and its digests.
-  struct Left {
-    std::vector<float> watched;
-    std::vector<std::uint64_t> digests;
-  };
-  Left release(const Descriptor& command);
+  std::vector<std::byte> run(const Descriptor& step, std::span<const std::byte> input);
+  SlotLeft release(const Descriptor& command);
   StageReport finish();
 
  private:
@@ -97,12 +95,12 @@ class Stage {
   void expect_memories(const Descriptor& command);
   void take_memory(const Descriptor& command);
   void carry_out(Pending& pending);
-  std::vector<std::byte> compute(const Descriptor& step, std::span<const std::int32_t> ids, Carry& carry);
-  void admit_slot(const Descriptor& command);
+  std::vector<std::byte> compute(const Descriptor& step, std::span<const std::byte> input, Carry& carry);
   void send_answer(std::vector<std::byte> bytes, const std::string& purpose);
   std::string describe(const Descriptor& step) const;
+  const RankSlice& slice() const;
 
-  Executor& executor_;
+  StageWork work_;
   Backend& backend_;
   Transport& transport_;
   const Recipe& recipe_;
@@ -112,7 +110,6 @@ class Stage {
   std::vector<Carry> carries_;
   std::size_t next_carry_ = 0;
   std::vector<SampleSpec> slots_;                 // for messages
-  std::optional<Chooser> chooser_;                // on the last stage
   std::string last_step_ = "before any request";  // for messages
   Descriptor incoming_;
   std::unique_ptr<Ticket> incoming_ticket_;
