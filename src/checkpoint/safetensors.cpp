@@ -191,4 +191,22 @@ std::map<std::string, StoredTensor> read_safetensors_header(const OpenFile& file
   return HeaderReader(file).read();
 }
 
+std::vector<float> read_only_tensor(const std::filesystem::path& path) {
+  const OpenFile file(path);
+  const auto tensors = read_safetensors_header(file);
+  const auto what = "'" + path.string() + "'";
+  if (tensors.size() != 1)
+    throw_bad_data(what + " holds " + std::to_string(tensors.size()) + " tensors, and one is expected");
+  const auto& [name, stored] = *tensors.begin();
+  const auto type = stored.header.dtype;
+  if (type != DType::f32 && type != DType::f16 && type != DType::bf16)
+    throw_bad_data(what + ": its tensor '" + name + "' is of " + std::string(name_of(type)) +
+                   "; f32, f16 or bf16 is expected");
+  const auto bytes = file.read_range(stored.offset, static_cast<std::size_t>(stored.bytes));
+  std::vector<float> values(static_cast<std::size_t>(stored.bytes) / size_of(type));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = element_as_f32(bytes.get() + i * size_of(type), type);
+  return values;
+}
+
 }  // namespace diffuse

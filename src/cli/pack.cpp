@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "checkpoint/safetensors.hpp"
 #include "cli/commands.hpp"
 #include "job/job_file.hpp"
 #include "job/spec.hpp"
@@ -48,7 +49,8 @@ int pack(const PackFlags& flags) {
     parse_speech_options(speech, what);
     parse_generate(without_speech_keys(object), what);
   };
-  const auto job = read_spec(flags.spec, flags.model, check, media::read_speech);
+  const auto job =
+      read_spec(flags.spec, flags.model, check, {.sound = media::read_speech, .latent = read_only_tensor});
   check_options(job, "job spec '" + flags.spec + "'");
   write_job(flags.output, job);
   std::printf("%s: %zu requests%s%s\n", flags.output.c_str(), job.requests.size(),

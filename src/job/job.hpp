@@ -33,10 +33,14 @@ struct Unusable {
 struct Request {
   std::string id;  // the user's name for it; its index in the job where none was given
   std::variant<Prompt, Messages, Tokens, NoText, Unusable> input;
-  Json generate = Json::object();   // what differs from the job's `generate`
-  std::optional<Sound> audio = {};  // at any rate; never without samples, all of them finite
-  std::string language = {};        // of speech, or what a prompt is to be translated into; empty: not given
-  std::string task = {};            // transcribe, translate; empty: not given
+  Json generate = Json::object();    // what differs from the job's `generate`
+  std::optional<Sound> audio = {};   // at any rate; never without samples, all of them finite
+  std::string language = {};         // of speech, or what a prompt is to be translated into; empty: not given
+  std::string task = {};             // transcribe, translate; empty: not given
+  std::string negative_prompt = {};  // what a guided picture is to stay away from; empty: nothing
+  // Of a picture: what it starts from, the elements of [channels, frames, height, width] as its model has
+  // them, all finite; empty: noise drawn of the seed.
+  std::vector<float> latent = {};
 };
 
 struct Job {

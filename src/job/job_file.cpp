@@ -6,6 +6,7 @@
 #include "job/file_reader.hpp"
 #include "job/h5.hpp"
 #include "job/layout.hpp"
+#include "job/names.hpp"
 #include "job/part_file.hpp"
 
 namespace diffuse {
@@ -124,6 +125,22 @@ void write_audio(hid_t file, const Job& job, const std::string& what) {
   h5::write_array<float>(group.get(), "data", samples);
 }
 
+// What pictures start from, behind each other.
+void write_latents(hid_t file, const Job& job, const std::string& what) {
+  std::vector<std::uint64_t> offsets = {0};
+  std::vector<float> elements;
+  for (const auto& request : job.requests) {
+    if (const auto flaw = job_detail::latent_flaw(request.latent); !flaw.empty())
+      throw_bad_data(what + ": the latent of request '" + request.id + "' has " + flaw);
+    elements.insert(elements.end(), request.latent.begin(), request.latent.end());
+    offsets.push_back(elements.size());
+  }
+  if (elements.empty()) return;
+  const auto group = h5::create_group(file, "latent");
+  h5::write_array<std::uint64_t>(group.get(), "offsets", offsets);
+  h5::write_array<float>(group.get(), "data", elements);
+}
+
 }  // namespace
 
 void write_job(const std::filesystem::path& path, const Job& job) {
@@ -140,6 +157,8 @@ void write_job(const std::filesystem::path& path, const Job& job) {
   write_audio(file.get(), job, what);
   write_names(file.get(), job, "language", &Request::language);
   write_names(file.get(), job, "task", &Request::task);
+  write_names(file.get(), job, "negative_prompt", &Request::negative_prompt);
+  write_latents(file.get(), job, what);
   file.close(what);
   part.commit();
 }

@@ -13,8 +13,9 @@
 namespace diffuse::job_detail {
 namespace {
 
-constexpr std::array<std::string_view, 9> kMembers = {"prompts", "messages", "tokens",   "generate", "id",
-                                                      "kind",    "audio",    "language", "task"};
+constexpr std::array<std::string_view, 11> kMembers = {
+    "prompts", "messages", "tokens", "generate",        "id",    "kind",
+    "audio",   "language", "task",   "negative_prompt", "latent"};
 constexpr std::size_t kKinds = 4;
 constexpr std::array<std::string_view, 3> kAttributes = {"format_version", "model", "generate"};
 
@@ -115,6 +116,37 @@ class Recordings {
   std::vector<float> samples_;
   std::vector<std::uint64_t> offsets_;
   std::vector<std::int64_t> rates_;
+};
+
+// What pictures start from: elements behind each other, an empty stretch for a request that has none.
+class Latents {
+ public:
+  explicit Latents(h5::Input& file) {
+    if (!file.is_group("latent")) file.fail("latent", "should be a group of `data` and `offsets`");
+    for (const auto& name : file.names("latent"))
+      if (name != "data" && name != "offsets")
+        file.fail("latent/" + name, "is not known; `data` and `offsets` are");
+    elements_ = file.samples("latent/data");
+    offsets_ = file.has("latent/offsets") ? file.offsets("latent/offsets", elements_.size())
+                                          : std::vector<std::uint64_t>{0, elements_.size()};
+  }
+
+  std::size_t size() const { return offsets_.size() - 1; }
+
+  void put(Request& request, std::size_t index) const {
+    const auto first = elements_.begin() + static_cast<std::ptrdiff_t>(offsets_[index]);
+    const auto end = elements_.begin() + static_cast<std::ptrdiff_t>(offsets_[index + 1]);
+    std::vector<float> latent(first, end);
+    if (const auto flaw = latent_flaw(latent); !flaw.empty()) {
+      request.input = Unusable{"its latent has " + flaw};
+    } else {
+      request.latent = std::move(latent);
+    }
+  }
+
+ private:
+  std::vector<float> elements_;
+  std::vector<std::uint64_t> offsets_;
 };
 
 decltype(Request::input) messages_of(const std::string& text) {
@@ -222,6 +254,21 @@ void take_speech(h5::Input& file, std::vector<Request>& requests,
   }
 }
 
+// What a picture is to stay away from, and what it starts from.
+void take_picture(h5::Input& file, std::vector<Request>& requests) {
+  const auto negative = entries(file, "negative_prompt", requests.size());
+  std::optional<Latents> latents;
+  if (file.has("latent")) latents.emplace(file);
+  if (latents && latents->size() != requests.size())
+    file.fail("latent/offsets", "has " + std::to_string(latents->size()) + " latents for " +
+                                    std::to_string(requests.size()) + " requests (an empty one: none)");
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (std::holds_alternative<Unusable>(requests[i].input)) continue;
+    if (!negative.empty()) requests[i].negative_prompt = repair_utf8(negative[i]);
+    if (latents) latents->put(requests[i], i);
+  }
+}
+
 }  // namespace
 
 void check_unique_ids(const Job& job, const std::string& what) {
@@ -256,6 +303,7 @@ Job job_of(h5::Input& file) {
   if (file.has("audio")) recordings.emplace(file);
   job.requests = requests_of(file, recordings ? recordings->size() : 0);
   take_speech(file, job.requests, recordings);
+  take_picture(file, job.requests);
   const auto generate = entries(file, "generate", job.requests.size());
   const auto ids = entries(file, "id", job.requests.size());
   for (std::size_t i = 0; i < job.requests.size(); ++i) {

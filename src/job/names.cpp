@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -14,10 +15,10 @@ namespace {
 constexpr std::size_t kLongestId = 200;
 constexpr std::size_t kLongestWord = 64;  // of a misspelt key: what is longer resembles nothing
 
-constexpr std::array<std::string_view, 12> kMediaKeys = {"image",     "images",      "video",     "videos",
+constexpr std::array<std::string_view, 11> kMediaKeys = {"image",     "images",      "video",     "videos",
                                                          "audio",     "audios",      "image_url", "video_url",
-                                                         "audio_url", "input_audio", "latent",    "mask"};
-constexpr std::array<std::string_view, 3> kLaterKeys = {"negative_prompt", "prompt_2", "context"};
+                                                         "audio_url", "input_audio", "mask"};
+constexpr std::array<std::string_view, 2> kLaterKeys = {"prompt_2", "context"};
 constexpr std::array<std::string_view, 3> kMessageKeys = {"role", "content", "name"};
 constexpr std::array<std::string_view, 2> kPartKeys = {"type", "text"};
 constexpr std::array<std::string_view, 1> kPartTypes = {"text"};
@@ -85,6 +86,13 @@ void check_id(const std::string& id, const std::string& what) {
     throw_bad_data(what + ": the id is longer than " + std::to_string(kLongestId) + " bytes");
   if (visible(id) != id || id.find_first_of("\n\t") != std::string::npos)
     throw_bad_data(what + ": the id '" + visible(id) + "' holds control characters");
+}
+
+std::string latent_flaw(std::span<const float> latent) {
+  const auto bad = std::ranges::find_if(latent, [](float value) { return !std::isfinite(value); });
+  if (bad == latent.end()) return {};
+  return "an element that is " + std::string(std::isnan(*bad) ? "NaN" : "infinite") + " (number " +
+         std::to_string(bad - latent.begin()) + ")";
 }
 
 void check_speech(const std::string& language, const std::string& task, bool audio, const std::string& what) {

@@ -17,7 +17,7 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
 // "unknown key 'promt'; the nearest known one is 'prompt'"
 std::string unknown_key(std::string_view word, std::span<const std::string_view> known);
 
-// One sentence for a key that the design knows and this build cannot use (image, negative_prompt, …); empty
+// One sentence for a key that the design knows and this build cannot use (image, prompt_2, …); empty
 // for others.
 std::string not_yet(std::string_view key);
 
@@ -26,6 +26,9 @@ void check_id(const std::string& id, const std::string& what);
 
 // Throws bad data where `language` and `task` are not such names, or `task` stands without sound.
 void check_speech(const std::string& language, const std::string& task, bool audio, const std::string& what);
+
+// What makes elements unusable as a latent, in a few words, or nothing.
+std::string latent_flaw(std::span<const float> latent);
 
 // Throws bad data where `messages` is not a list of {role, content} with content a string or a list of
 // {type: text, text}.

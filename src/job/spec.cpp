@@ -15,8 +15,9 @@ namespace {
 
 constexpr std::uint64_t kLargestSpec = 1ULL << 30;
 constexpr std::array<std::string_view, 3> kJobKeys = {"model", "generate", "requests"};
-constexpr std::array<std::string_view, 8> kRequestKeys = {"prompt", "messages", "tokens", "generate",
-                                                          "id",     "audio",    "task",   "language"};
+constexpr std::array<std::string_view, 10> kRequestKeys = {
+    "prompt", "messages", "tokens",   "generate",        "id",
+    "audio",  "task",     "language", "negative_prompt", "latent"};
 
 // "job spec 'x.json': request 3", and " ('its id')" behind it once that is known.
 std::string with_id(const std::string& where, const Json& request) {
@@ -39,7 +40,7 @@ std::int32_t token_of(const Json& value, const std::string& where) {
 struct SpecContext {
   std::filesystem::path folder;  // files are named relative to it
   const GenerateCheck& check_generate;
-  const SoundReader& read_sound;
+  const FileReaders& readers;
 };
 
 std::string text_of(const Json& object, const char* key, const std::string& where) {
@@ -54,9 +55,22 @@ std::optional<Sound> audio_of(const Json& object, const std::string& where, cons
   const auto name = text_of(object, "audio", where);
   if (name.empty()) return std::nullopt;
   try {
-    return context.read_sound(context.folder / name);
+    return context.readers.sound(context.folder / name);
   } catch (const Error& problem) {
     throw Error(problem.code(), where + ": `audio`: " + problem.what());
+  }
+}
+
+std::vector<float> latent_of(const Json& object, const std::string& where, const SpecContext& context) {
+  const auto name = text_of(object, "latent", where);
+  if (name.empty()) return {};
+  try {
+    auto latent = context.readers.latent(context.folder / name);
+    if (const auto flaw = job_detail::latent_flaw(latent); !flaw.empty())
+      throw_bad_data("'" + name + "' has " + flaw);
+    return latent;
+  } catch (const Error& problem) {
+    throw Error(problem.code(), where + ": `latent`: " + problem.what());
   }
 }
 
@@ -117,6 +131,10 @@ Request request_of(const Json& value, std::size_t index, const std::string& plac
   request.task = text_of(value, "task", where);
   request.audio = audio_of(value, where, context);
   job_detail::check_speech(request.language, request.task, request.audio.has_value(), where);
+  // An empty one says what leaving it out says.
+  if (const auto found = value.find("negative_prompt"); found != value.end() && *found != "")
+    request.negative_prompt = text_of(value, "negative_prompt", where);
+  request.latent = latent_of(value, where, context);
   return request;
 }
 
@@ -157,10 +175,10 @@ void read_lines(Job& job, std::string_view text, const std::string& what, const 
 }  // namespace
 
 Job read_spec(const std::filesystem::path& path, const std::string& model_override,
-              const GenerateCheck& check_generate, const SoundReader& read_sound) {
+              const GenerateCheck& check_generate, const FileReaders& readers) {
   const std::string what = "job spec '" + path.string() + "'";
   const std::string text = repair_utf8(read_file(path, kLargestSpec));
-  const SpecContext context = {path.parent_path(), check_generate, read_sound};
+  const SpecContext context = {path.parent_path(), check_generate, readers};
   Job job;
   if (path.extension() == ".jsonl" || path.extension() == ".ndjson") {
     read_lines(job, text, what, context);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "job/job.hpp"
 
@@ -17,17 +18,27 @@ using GenerateCheck = std::function<void(const Json& object, const std::string& 
 // Decodes the sound file at `path`; read_speech of media/ is one. Throws as that does.
 using SoundReader = std::function<Sound(const std::filesystem::path& path)>;
 
+// The elements of the one tensor in the file at `path`; read_only_tensor of checkpoint/ is one. Throws as
+// that does.
+using LatentReader = std::function<std::vector<float>(const std::filesystem::path& path)>;
+
+struct FileReaders {
+  SoundReader sound;
+  LatentReader latent;
+};
+
 // Reads a spec: a JSON file {"model", "generate", "requests": [...]}, or (named .jsonl or .ndjson) a request
 // a line. A request is an object with one of `prompt`, `messages`, `tokens`, or `audio` (a sound file,
 // relative to the spec; it may also stand beside one of the others), and beside it `language` and `task` of
-// the sound (`language` of a prompt: what to translate it into), `generate` and `id`; a plain string is a
-// prompt. `model` is relative to the spec's folder and comes back absolute; `model_override`, where not
-// empty, takes its place and is relative to the working folder. Broken UTF-8 is repaired.
+// the sound (`language` of a prompt: what to translate it into), `negative_prompt` and `latent` (a file,
+// relative to the spec) of a picture, `generate` and `id`; a plain string is a prompt. `model` is relative to
+// the spec's folder and comes back absolute; `model_override`, where not empty, takes its place and is
+// relative to the working folder. Broken UTF-8 is repaired.
 //
 // Ids are unique, 1 to 200 bytes, without control characters; a request without one is named by its index.
 // Throws missing input, or bad data that names the file, the request (index, line, id) and the nearest known
 // key.
 Job read_spec(const std::filesystem::path& path, const std::string& model_override,
-              const GenerateCheck& check_generate, const SoundReader& read_sound);
+              const GenerateCheck& check_generate, const FileReaders& readers);
 
 }  // namespace diffuse

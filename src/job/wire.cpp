@@ -13,7 +13,8 @@ enum class Kind : std::uint8_t { prompt, messages, tokens, no_text, unusable };
 
 constexpr std::uint64_t kSealMagic = 0x31305752354844ULL;  // "DH5RW01"
 constexpr std::size_t kSealBytes = 3 * sizeof(std::uint64_t);
-constexpr std::size_t kLeastRequest = 8 + 1 + 8 + 8 + 8 + 8;  // id, kind, generate, rate, language, task
+// id, kind, generate, rate, language, task, negative prompt, latent
+constexpr std::size_t kLeastRequest = 8 + 1 + 8 + 8 + 8 + 8 + 8 + 8;
 constexpr std::size_t kLeastSample = 8 + 8 + 1 + 4 * 8 + 3 * 8 + 8;
 constexpr std::size_t kLeastResult = 8 + 1 + 8 + 8 + 8 + 8 + 8 + 8;
 
@@ -39,6 +40,8 @@ void write(Writer& out, const Request& request) {
   if (request.audio) out.list(request.audio->samples);
   out.text(request.language);
   out.text(request.task);
+  out.text(request.negative_prompt);
+  out.list(request.latent);
 }
 
 Request read_request(Reader& in) {
@@ -76,6 +79,10 @@ Request read_request(Reader& in) {
   }
   request.language = in.text();
   request.task = in.text();
+  request.negative_prompt = in.text();
+  request.latent = in.list<float>();
+  if (const auto flaw = job_detail::latent_flaw(request.latent); !flaw.empty())
+    throw_bad_data(in.what() + ": a request's latent has " + flaw);
   if (!std::holds_alternative<Unusable>(request.input))
     job_detail::check_speech(request.language, request.task, request.audio.has_value(), in.what());
   return request;

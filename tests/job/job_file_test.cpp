@@ -336,6 +336,47 @@ TEST_F(SpeechJob, h5py_writes_one) {
   EXPECT_NEAR(job.requests[0].audio->samples[9], 0.841471F, 1e-6);
 }
 
+TEST_F(SpeechJob, what_pictures_start_from_is_written_and_read) {
+  Job job;
+  job.requests.push_back({"a", Prompt{"x"}, Json::object()});
+  job.requests.push_back({"b", Prompt{"y"}, Json::object()});
+  job.requests[0].negative_prompt = "blurry";
+  job.requests[1].latent = {0.5F, -3};
+  write_job(path_, job);
+  const Job read = read_job(path_);
+  EXPECT_EQ(read.requests[0].negative_prompt, "blurry");
+  EXPECT_TRUE(read.requests[0].latent.empty());
+  EXPECT_EQ(read.requests[1].negative_prompt, "");
+  EXPECT_EQ(read.requests[1].latent, (std::vector<float>{0.5F, -3}));
+  job.requests[1].latent[1] = std::numeric_limits<float>::infinity();
+  EXPECT_THAT(error_of(ExitCode::bad_data, [&] { write_job(path_, job); }),
+              AllOf(HasSubstr("'b'"), HasSubstr("infinite (number 1)")));
+}
+
+TEST_F(SpeechJob, latents_of_a_stranger_are_checked) {
+  const auto latent = [](hid_t file, const std::vector<std::uint64_t>& offsets,
+                         const std::vector<float>& data) {
+    prompts(file, {"x", "y"});
+    const auto group = h5::create_group(file, "latent");
+    h5::write_array<std::uint64_t>(group.get(), "offsets", offsets);
+    h5::write_array<float>(group.get(), "data", data);
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Job job = read_made([&](hid_t file) { latent(file, {0, 1, 3}, {1, 2, nan}); });
+  EXPECT_EQ(job.requests[0].latent.size(), 1U);
+  EXPECT_THAT(why(job, 1), HasSubstr("latent has an element that is NaN (number 1)"));
+  EXPECT_THAT(error([&](hid_t file) {
+                latent(file, {0, 2}, {1, 2});
+              }),
+              HasSubstr("1 latents for 2 requests"));
+  EXPECT_THAT(error([&](hid_t file) { latent(file, {0, 1, 4}, {1, 2}); }), HasSubstr("ends at 4"));
+  EXPECT_THAT(error([](hid_t file) {
+                prompts(file, {"x"});
+                h5::write_array<float>(file, "latent", std::vector<float>{1});
+              }),
+              HasSubstr("should be a group"));
+}
+
 TEST_F(JobFile, entries_are_one_a_request) {
   EXPECT_THAT(error([](hid_t file) {
                 prompts(file, {"x", "y"});

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <limits>
+
 #include "tests/job/support.hpp"
 
 namespace diffuse::test {
@@ -21,11 +23,20 @@ Sound loud_or_none(const std::filesystem::path& path) {
   return {{0.5F, -0.5F, 0.25F}, 16000};
 }
 
+// The same of a latent: "good.latent" has two elements, the second of "nan.latent" is none.
+std::vector<float> latent_or_none(const std::filesystem::path& path) {
+  if (path.filename() == "good.latent") return {1, -2};
+  if (path.filename() == "nan.latent") return {1, std::numeric_limits<float>::quiet_NaN()};
+  throw_bad_data("no such file");
+}
+
+const FileReaders readers = {loud_or_none, latent_or_none};
+
 class Spec : public testing::Test {
  protected:
   Job read(const std::string& text, const std::string& name = "spec.json", const std::string& model = {}) {
     write_bytes(folder_ / name, text);
-    return read_spec(folder_ / name, model, known_generate, loud_or_none);
+    return read_spec(folder_ / name, model, known_generate, readers);
   }
   std::string error(const std::string& text, const std::string& name = "spec.json") {
     return error_of(ExitCode::bad_data, [&] { read(text, name); });
@@ -67,8 +78,8 @@ TEST_F(Spec, json_lines_hold_strings_and_objects) {
 TEST_F(Spec, the_examples_are_read) {
   const auto jobs = std::filesystem::path(DIFFUSE_TEST_DATA) / ".." / ".." / "jobs";
   const auto any_generate = [](const Json&, const std::string&) {};
-  EXPECT_EQ(read_spec(jobs / "chat.json", "", any_generate, loud_or_none).requests.size(), 4U);
-  EXPECT_EQ(read_spec(jobs / "prompts.jsonl", "m", any_generate, loud_or_none).requests.size(), 4U);
+  EXPECT_EQ(read_spec(jobs / "chat.json", "", any_generate, readers).requests.size(), 4U);
+  EXPECT_EQ(read_spec(jobs / "prompts.jsonl", "m", any_generate, readers).requests.size(), 4U);
 }
 
 TEST_F(Spec, none_and_empty_requests_are_fine) {
@@ -115,7 +126,20 @@ TEST_F(Spec, media_is_known_and_refused) {
   EXPECT_THAT(
       request_error(R"({"messages": [{"role": "user", "content": [{"type": "image", "image": "a"}]}]})"),
       HasSubstr("this build reads no media yet"));
-  EXPECT_THAT(request_error(R"({"prompt": "x", "negative_prompt": "de"})"), HasSubstr("does not run yet"));
+  EXPECT_THAT(request_error(R"({"prompt": "x", "prompt_2": "de"})"), HasSubstr("does not run yet"));
+}
+
+TEST_F(Spec, a_picture_has_what_to_stay_away_from_and_where_to_start) {
+  const Job job = read(R"({"requests": [
+    {"prompt": "x", "negative_prompt": "de", "latent": "good.latent"}, {"prompt": "y", "negative_prompt": ""}]})");
+  EXPECT_EQ(job.requests[0].negative_prompt, "de");
+  EXPECT_EQ(job.requests[0].latent, (std::vector<float>{1, -2}));
+  EXPECT_EQ(job.requests[1].negative_prompt, "");
+  EXPECT_TRUE(job.requests[1].latent.empty());
+  EXPECT_THAT(request_error(R"({"prompt": "x", "latent": "nan.latent"})"),
+              AllOf(HasSubstr("`latent`"), HasSubstr("NaN (number 1)")));
+  EXPECT_THAT(request_error(R"({"prompt": "x", "latent": "none"})"), HasSubstr("`latent`: no such file"));
+  EXPECT_THAT(request_error(R"({"prompt": "x", "negative_prompt": 5})"), HasSubstr("is not a text"));
 }
 
 TEST_F(Spec, sound_stands_alone_or_beside_text) {
@@ -196,8 +220,7 @@ TEST_F(Spec, depth_is_bounded) {
 }
 
 TEST_F(Spec, a_missing_file_is_missing_input) {
-  error_of(ExitCode::missing_input,
-           [&] { read_spec(folder_ / "none.json", "", known_generate, loud_or_none); });
+  error_of(ExitCode::missing_input, [&] { read_spec(folder_ / "none.json", "", known_generate, readers); });
 }
 
 }  // namespace

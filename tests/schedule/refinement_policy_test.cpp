@@ -77,7 +77,7 @@ class Watcher {
   std::size_t most_held() const { return most_held_; }
 
  private:
-  void on_run(const Descriptor& step, const RefinementPass& pass) {
+  void on_run(const Descriptor& step, const ScheduledPass& pass) {
     const auto& need = needs_[pass.request];
     const auto& entry = step.entry[0];
     EXPECT_EQ(step.entries, 1);
@@ -102,7 +102,7 @@ class Watcher {
   const std::vector<RefinementNeed>& needs_;
   std::vector<std::vector<std::int64_t>> done_;
   std::vector<std::tuple<std::int64_t, std::int32_t, std::int32_t>> last_;
-  std::map<std::uint64_t, RefinementPass> flights_;
+  std::map<std::uint64_t, ScheduledPass> flights_;
   std::map<std::size_t, int> open_;
   std::map<std::pair<std::size_t, std::int32_t>, std::int32_t> slot_of_;
   std::set<std::int32_t> held_;
