@@ -183,7 +183,7 @@ std::vector<Action> RefinementPolicy::next() {
   return actions;
 }
 
-RefinementPass RefinementPolicy::pass(std::uint64_t number) const {
+ScheduledPass RefinementPolicy::pass(std::uint64_t number) const {
   for (const auto& flight : flights_)
     if (flight.number == number) return flight.pass;
   throw_internal("schedule of refinement: asked for a step that is not in flight");

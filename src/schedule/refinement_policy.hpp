@@ -60,7 +60,7 @@ struct RefinementScheduleConfig {
 };
 
 // What a step of the schedule is: the descriptor's number leads to it.
-struct RefinementPass {
+struct ScheduledPass {
   std::size_t request = 0;
   std::int64_t step = 0;
   std::int32_t branch = 0;
@@ -82,7 +82,7 @@ class RefinementPolicy {
   std::vector<Action> next();
 
   // Of the step that next() has just given, or of one that is in flight.
-  RefinementPass pass(std::uint64_t number) const;
+  ScheduledPass pass(std::uint64_t number) const;
 
   // The oldest step in flight has ended: one flag, where it joined; not 0 where the request must end now.
   void on(const StepDone& done);
@@ -108,7 +108,7 @@ class RefinementPolicy {
   };
   struct Flight {
     std::uint64_t number = 0;
-    RefinementPass pass;
+    ScheduledPass pass;
   };
 
   bool ready(const Request& request) const;

@@ -68,6 +68,17 @@ struct SampleSpec {
   std::int32_t alternatives() const { return candidates > 0 ? candidates : logprobs > 0 ? logprobs : 0; }
 };
 
+// Of iterative refinement: a stream is a lane of one row a latent token, and its steps are passes over a run
+// of these rows, at a time of the model's clock.
+struct Refining {
+  double timestep = 0;                    // step
+  float extrapolation = 0;                // step: see RefinementPass
+  float guidance = 1;                     // admit; of all branches of a request
+  std::int32_t step = 0;                  // step: of the scheduler's, from 0
+  std::int32_t branch = 0;                // step
+  std::array<std::int32_t, 3> grid = {};  // admit: latent tokens along frames, height and width
+};
+
 struct Descriptor {
   Command command = Command::finish;
   std::uint8_t trace = 0;          // release: send digests first
@@ -81,6 +92,7 @@ struct Descriptor {
   std::int64_t reserved_tokens = 0;  // admit: prompt + most new tokens; release: positions that were run
   std::int64_t memory_rows = 0;      // admit: of the sequence's memory; 0: none
   SampleSpec sampling;               // admit
+  Refining refining;                 // admit, step
   std::array<Entry, kMaxEntries> entry{};
 
   std::int64_t rows() const {

@@ -1,0 +1,94 @@
+#pragma once
+// Rank 0's loop of a stack that refines: asks the schedule what to do, tells every stage, computes its own
+// slice, and makes the scheduler's step of what the last stage predicted.
+//
+// The scheduler's step is rank 0's, where the design had it on the last slice: the same numbers travel either
+// way (a latent is as large as its prediction), the step is elementwise and costs nothing beside a pass, and
+// everything that a stopped run needs to go on with is in one place.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pipeline/stage.hpp"
+#include "sampler/scheduler.hpp"
+#include "schedule/refinement_policy.hpp"
+#include "slice/encoder.hpp"
+#include "transport/transport.hpp"
+
+namespace diffuse {
+
+// One picture, video or sound that a request asks for.
+struct Picture {
+  std::int64_t request = 0;  // in the job, for messages
+  TokenGrid grid;
+  // What the encoder is given for each guidance branch: the prompt, and where it is guided what to stay away
+  // from.
+  std::vector<std::shared_ptr<const EncoderInput>> texts;
+  std::int64_t text_rows = 0;  // of memory
+  float guidance = 1;
+  PatchSettings patches;
+  float extrapolation = 0;  // of keys and values, in patched steps
+  std::int64_t first_step = 0;
+  std::vector<float> rows;  // the latent at first_step: [tokens, inputs]
+  SamplerState state;       // and the scheduler's state there
+  std::shared_ptr<const Scheduler> scheduler;
+
+  std::int32_t branches() const { return static_cast<std::int32_t>(texts.size()); }
+  std::vector<std::int64_t> borders() const;
+  std::int64_t pages() const;  // of keys and values, of all branches
+  bool keeps_history() const { return extrapolation != 0 && patches.patches > 1; }
+  // Whether its steps from there on are the same for one that starts there: what patched steps read of the
+  // steps before them must be run anew.
+  bool can_start_at(std::int64_t step) const;
+};
+
+RefinementNeed need_of(const Picture& picture);
+
+// A picture between two steps: what a stopped run goes on with.
+struct PictureState {
+  std::int64_t step = 0;  // the next one
+  std::span<const float> rows;
+  SamplerState state;
+};
+
+struct RefinementEvents {
+  // A step is done; `at` makes the state, where somebody wants it.
+  std::function<void(std::size_t picture, std::int64_t step, const std::function<PictureState()>& at)>
+      on_step = {};
+  // All its steps are done: the latent's rows. Or it went wrong, and `problem` says how.
+  std::function<void(std::size_t picture, std::vector<float> rows, const std::string& problem)> on_latent;
+  // It has left the stages; with tracing, digests of all layers: [depth + 1][branches * steps].
+  std::function<void(std::size_t picture, std::vector<std::uint64_t> digests, std::int64_t positions)>
+      on_done;
+  std::function<bool()> stop = {};
+  std::function<void(const std::string& state)> progress = {};
+};
+
+struct RefinementReport {
+  bool stopped = false;
+  std::vector<StageReport> stages;
+  std::int64_t encode_ns = 0;
+  std::int64_t wall_ns = 0;
+  std::uint64_t passes = 0;
+  std::uint64_t steps = 0;  // of schedulers
+};
+
+struct RefinementPlan {
+  std::vector<std::int64_t> layers;  // of digests that each stage holds: its own, and one more on the first
+  std::int64_t kv_pages = 0;
+  EncoderRunner* encoder = nullptr;  // on rank 0
+  std::int64_t text_hidden = 0;      // of the encoder's rows
+  bool trace = false;
+};
+
+// Pictures that need more than plan.kv_pages throw internal: they are refused before.
+RefinementReport refine(Stage& stage, Transport& transport, const Refinement& stack,
+                        std::vector<Picture> pictures, const RefinementPlan& plan,
+                        const RefinementEvents& events);
+
+}  // namespace diffuse
