@@ -128,6 +128,12 @@ struct KernelTable {
   // y = activation(gate) * up
   void (*gate)(Activation, const float* gate, const float* up, float* y, std::int64_t count) = nullptr;
   void (*add_scaled)(const float* x, float* y, float scale, std::int64_t count) = nullptr;  // y += scale * x
+  // y[i] += gate[i] * x[i]
+  void (*add_gated)(const float* x, const float* gate, float* y, std::int64_t count) = nullptr;
+  // y[i] = x[i] + weight * (x[i] - y[i]); of bf16, each computed in f32 and rounded once.
+  void (*extrapolate_f32)(const float* x, float* y, float weight, std::int64_t count) = nullptr;
+  void (*extrapolate_bf16)(const std::uint16_t* x, std::uint16_t* y, float weight,
+                           std::int64_t count) = nullptr;
   void (*scale)(float* y, float factor, std::int64_t count) = nullptr;
   void (*softcap)(float* y, float cap, std::int64_t count) = nullptr;
   void (*softmax)(float* x, std::int64_t count) = nullptr;

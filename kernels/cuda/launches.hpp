@@ -102,6 +102,8 @@ struct Finish {
 [[nodiscard]] cudaError_t activate(cudaStream_t stream, RowsIn x, RowsOut y, Activation activation);
 // y += scale * x, by one fused multiply-add.
 [[nodiscard]] cudaError_t add_scaled(cudaStream_t stream, RowsIn x, RowsOut y, float scale);
+// y[i, j] += gate[j] * x[i, j], by one fused multiply-add; gate [cols].
+[[nodiscard]] cudaError_t add_gated(cudaStream_t stream, RowsIn x, const float* gate, RowsOut y);
 // y = factor * y
 [[nodiscard]] cudaError_t scale_rows(cudaStream_t stream, RowsOut y, float factor);
 // y = cap * tanh(y / cap)
@@ -148,6 +150,19 @@ struct KvWrite {
   const KvSlot* slots = nullptr;  // [rows]
 };
 [[nodiscard]] cudaError_t kv_write(cudaStream_t stream, const KvWrite& args);
+
+// Each element of page to[i] becomes that of from[i] plus weight times how far it lies from what to[i] held,
+// by one fused multiply-add; in bf16 pages rounded once. No page of `from` is in `to`.
+struct Extrapolate {
+  std::byte* pool = nullptr;    // aligned to 16 bytes
+  std::int64_t page_bytes = 0;  // a multiple of 16
+  bool bf16 = false;
+  const std::int32_t* from = nullptr;  // [pages]
+  const std::int32_t* to = nullptr;    // [pages]
+  std::int64_t pages = 0;
+  float weight = 0;
+};
+[[nodiscard]] cudaError_t extrapolate(cudaStream_t stream, const Extrapolate& args);
 
 // softmax(scale * q k^T [softcap] [+ slope * key position] [+ bias of the distance] over the keys in reach)
 // v. Where causal, a row at position t reaches (t - window, t], and all up to t when window is 0; otherwise

@@ -101,6 +101,62 @@ struct AddBody {
   }
 };
 
+struct AddGatedBody {
+  static constexpr int kTeam = kTeamOfItems;
+  InQuads x;
+  const float* gate;
+  bool gate_wide;
+  OutQuads y;
+  std::int64_t rows;
+  std::int64_t cols;
+
+  template <class Team>
+  __device__ void operator()(Team& team) const {
+    each_quad(team, rows, cols, [&](std::int64_t row, std::int64_t col, int count) {
+      const Quad term = x.load(row, col, count);
+      const Quad factor = load_quad(gate + col, count, gate_wide);
+      Quad sum = y.load(row, col, count);
+      DIFFUSE_UNROLL
+      for (int i = 0; i < 4; ++i) sum.v[i] = ::fmaf(term.v[i], factor.v[i], sum.v[i]);
+      y.store(row, col, sum, count);
+    });
+  }
+};
+
+// Pages of keys and values as one run of elements each: y = x + weight * (x - y).
+struct ExtrapolateBody {
+  static constexpr int kTeam = kTeamOfItems;
+  Extrapolate args;
+  std::int64_t elements;  // of a page, a multiple of 4
+
+  __device__ static float moved(float x, float y, float weight) { return ::fmaf(weight, x - y, x); }
+
+  template <class Team>
+  __device__ void operator()(Team& team) const {
+    each_quad(team, args.pages, elements, [&](std::int64_t page, std::int64_t at, int count) {
+      const std::byte* x = args.pool + args.from[page] * args.page_bytes;
+      std::byte* y = args.pool + args.to[page] * args.page_bytes;
+      if (args.bf16) {
+        auto* halves = reinterpret_cast<std::uint16_t*>(y) + at;
+        const HalfQuad ahead = load_half_quad(reinterpret_cast<const std::uint16_t*>(x) + at, count, true);
+        const HalfQuad behind = load_half_quad(halves, count, true);
+        Quad quad{};
+        DIFFUSE_UNROLL
+        for (int i = 0; i < 4; ++i)
+          quad.v[i] = moved(bf16_to_f32(ahead.v[i]), bf16_to_f32(behind.v[i]), args.weight);
+        store_half_quad(halves, narrowed(quad), count, true);
+      } else {
+        auto* floats = reinterpret_cast<float*>(y) + at;
+        const Quad ahead = load_quad(reinterpret_cast<const float*>(x) + at, count, true);
+        Quad quad = load_quad(floats, count, true);
+        DIFFUSE_UNROLL
+        for (int i = 0; i < 4; ++i) quad.v[i] = moved(ahead.v[i], quad.v[i], args.weight);
+        store_quad(floats, quad, count, true);
+      }
+    });
+  }
+};
+
 struct FinishBody {
   static constexpr int kTeam = kTeamOfItems;
   InQuads x;
@@ -301,6 +357,19 @@ cudaError_t add_scaled(cudaStream_t stream, RowsIn x, RowsOut y, float scale) {
   if (!same_shape(x, y)) return cudaErrorInvalidValue;
   return launch_quads(stream, y.rows, y.cols,
                       AddBody{InQuads(x), nullptr, scale, OutQuads(y), y.rows, y.cols});
+}
+
+cudaError_t add_gated(cudaStream_t stream, RowsIn x, const float* gate, RowsOut y) {
+  if (!same_shape(x, y)) return cudaErrorInvalidValue;
+  return launch_quads(stream, y.rows, y.cols,
+                      AddGatedBody{InQuads(x), gate, aligned(gate, 0, 4), OutQuads(y), y.rows, y.cols});
+}
+
+cudaError_t extrapolate(cudaStream_t stream, const Extrapolate& args) {
+  // Pages consist of chunks of 16 bytes.
+  if (args.page_bytes % 16 != 0) return cudaErrorInvalidValue;
+  const std::int64_t elements = args.page_bytes / (args.bf16 ? 2 : 4);
+  return launch_quads(stream, args.pages, elements, ExtrapolateBody{args, elements});
 }
 
 cudaError_t scale_rows(cudaStream_t stream, RowsOut y, float factor) {

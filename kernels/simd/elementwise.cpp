@@ -114,6 +114,52 @@ void add_scaled(const float* x, float* y, float factor, std::int64_t count) {
   });
 }
 
+void add_gated(const float* x, const float* gates, float* y, std::int64_t count) {
+  each(count, [=](std::int64_t i, std::int64_t left) HWY_ATTR {
+    store_part(hn::MulAdd(load_part(x + i, left), load_part(gates + i, left), load_part(y + i, left)), y + i,
+               left);
+  });
+}
+
+namespace {
+
+HWY_INLINE VF extrapolated(VF x, VF y, VF weight) {
+  return hn::MulAdd(weight, hn::Sub(x, y), x);
+}
+
+HWY_INLINE VF widened_bf16(const std::uint16_t* from) {
+  const hn::Rebind<std::uint16_t, F32> half;
+  return hn::BitCast(kF32, hn::ShiftLeft<16>(hn::PromoteTo(kU32, hn::LoadU(half, from))));
+}
+
+}  // namespace
+
+void extrapolate_f32(const float* x, float* y, float weight, std::int64_t count) {
+  const VF by = set(weight);
+  each(count, [=](std::int64_t i, std::int64_t left) HWY_ATTR {
+    store_part(extrapolated(load_part(x + i, left), load_part(y + i, left), by), y + i, left);
+  });
+}
+
+void extrapolate_bf16(const std::uint16_t* x, std::uint16_t* y, float weight, std::int64_t count) {
+  const VF by = set(weight);
+  const hn::Rebind<std::uint16_t, F32> half;
+  each(count, [=](std::int64_t i, std::int64_t left) HWY_ATTR {
+    // What lies behind the last element is copied out and back.
+    alignas(32) std::uint16_t xs[kLanes] = {};
+    alignas(32) std::uint16_t ys[kLanes] = {};
+    const std::int64_t size = left < kLanes ? left : kLanes;
+    for (std::int64_t lane = 0; lane < size; ++lane) {
+      xs[lane] = x[i + lane];
+      ys[lane] = y[i + lane];
+    }
+    const auto made = rounded_bf16(extrapolated(widened_bf16(xs), widened_bf16(ys), by));
+    const auto bits = hn::ShiftRight<16>(hn::BitCast(kU32, made));
+    hn::StoreU(hn::DemoteTo(half, hn::BitCast(kI32, bits)), half, ys);
+    for (std::int64_t lane = 0; lane < size; ++lane) y[i + lane] = ys[lane];
+  });
+}
+
 void scale(float* y, float factor, std::int64_t count) {
   const VF by = set(factor);
   each(count, [=](std::int64_t i, std::int64_t left)

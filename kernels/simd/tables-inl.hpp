@@ -15,6 +15,9 @@ void rope(const RopeRow& args);
 void activate(Activation kind, const float* x, float* y, std::int64_t count);
 void gate(Activation kind, const float* gated, const float* up, float* y, std::int64_t count);
 void add_scaled(const float* x, float* y, float factor, std::int64_t count);
+void add_gated(const float* x, const float* gates, float* y, std::int64_t count);
+void extrapolate_f32(const float* x, float* y, float weight, std::int64_t count);
+void extrapolate_bf16(const std::uint16_t* x, std::uint16_t* y, float weight, std::int64_t count);
 void scale(float* y, float factor, std::int64_t count);
 void softcap(float* y, float cap, std::int64_t count);
 

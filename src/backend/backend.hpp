@@ -276,6 +276,8 @@ class Backend {
   // y = activation(x), elementwise; y may be x.
   virtual void activate(ConstRows x, Rows y, Activation activation) = 0;
   virtual void add(ConstRows x, Rows y, float scale) = 0;  // y += scale * x
+  // y[i, j] += gate[j] * x[i, j], fused; gate [cols] f32 on the device.
+  virtual void add_gated(ConstRows x, const float* gate, Rows y) = 0;
   virtual void scale(Rows y, float factor) = 0;
   virtual void softcap(Rows y, float cap) = 0;  // y = cap * tanh(y / cap)
   virtual void rope(const RopeArgs& args) = 0;
@@ -285,6 +287,10 @@ class Backend {
 
   virtual std::size_t kv_page_bytes(const KvSpec& spec) const = 0;
   virtual void kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::span<const Segment> segments) = 0;
+  // Pages of keys and values as they would be if they went on as they did: each element of page to[i] becomes
+  // that of from[i] plus weight times how far it lies from what to[i] held. `to` and `from` share no page.
+  virtual void extrapolate(const KvPool& pool, std::span<const std::int32_t> from,
+                           std::span<const std::int32_t> to, float weight) = 0;
   virtual void attend(const AttentionArgs& args) = 0;
   virtual void attention_weights(const AttentionWeightsArgs& args) = 0;
   virtual void experts(const ExpertsArgs& args) = 0;

@@ -1,6 +1,7 @@
 #include "checkpoint/checkpoint.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <string_view>
 #include <tuple>
@@ -17,9 +18,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{64} << 20;
+constexpr const char* kConfig = "config.json";
 constexpr std::uint64_t kMaxIndexBytes = std::uint64_t{256} << 20;
-constexpr const char* kSingle = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
+// What the file of all weights is called, by the library that wrote the folder; shards are named by a file
+// with kIndexSuffix behind it.
+constexpr std::array<std::string_view, 2> kSingles = {"model.safetensors",
+                                                      "diffusion_pytorch_model.safetensors"};
+constexpr std::string_view kIndexSuffix = ".index.json";
 
 Json read_object(const fs::path& path) {
   auto json = read_json(path, kMaxConfigBytes);
@@ -72,44 +77,61 @@ struct Checkpoint::State {
   Json config;
   std::optional<Json> generation_config;
   TensorHeaders headers;
+  std::map<std::string, Json> components;
   std::map<std::string, Tensor> tensors;
+  std::size_t shards = 0;
   mutable std::atomic<std::uint64_t> bytes_read{0};
 
-  explicit State(const fs::path& path) : folder(path) {
+  State(const fs::path& path, const char* config_name) : folder(path) {
     std::error_code failed;
     if (!fs::is_directory(folder, failed))
-      throw_missing("opening checkpoint '" + folder.string() +
-                    "': not a folder; name the one with config.json");
-    config = read_object(folder / "config.json");
+      throw_missing("opening checkpoint '" + folder.string() + "': not a folder; name the one with " +
+                    config_name);
+    config = read_object(folder / config_name);
     const auto generation = folder / "generation_config.json";
     if (is_there(generation)) generation_config = read_object(generation);
   }
 
-  void open_weights() {
-    if (is_there(folder / kSingle)) {
-      add_shard(std::make_shared<OpenFile>(folder / kSingle), 0);
-    } else if (is_there(folder / kIndex)) {
-      open_shards();
-    } else {
-      throw_missing(
-          "opening checkpoint '" + folder.string() + "': it has neither " + kSingle + " nor " + kIndex +
-          (is_there(folder / "pytorch_model.bin") || is_there(folder / "pytorch_model.bin.index.json")
-               ? "; pytorch_model.bin is not read (it can run code), convert it to safetensors"
-               : "; download the weights as safetensors into it"));
-    }
+  void open_component(const std::string& name) {
+    const auto inside = folder / name;
+    std::error_code failed;
+    if (!fs::is_directory(inside, failed))
+      throw_missing("opening checkpoint '" + folder.string() + "': it has no folder " + shown(name) +
+                    ", which its model_index.json needs; download it again");
+    components.emplace(name, read_object(inside / "config.json"));
+    open_weights(inside, name + ".");
   }
 
-  void open_shards() {
-    const auto index = folder / kIndex;
-    std::size_t shard = 0;
+  void open_weights(const fs::path& from, const std::string& prefix) {
+    for (const auto single : kSingles) {
+      const auto index = std::string(single) + std::string(kIndexSuffix);
+      if (is_there(from / single)) {
+        add_shard(std::make_shared<OpenFile>(from / single), prefix);
+        return;
+      }
+      if (is_there(from / index)) {
+        open_shards(from, index, prefix);
+        return;
+      }
+    }
+    const auto single = std::string(kSingles[prefix.empty() ? 0 : 1]);
+    throw_missing("opening checkpoint '" + from.string() + "': it has neither " + single + " nor " + single +
+                  std::string(kIndexSuffix) +
+                  (is_there(from / "pytorch_model.bin") || is_there(from / "pytorch_model.bin.index.json")
+                       ? "; pytorch_model.bin is not read (it can run code), convert it to safetensors"
+                       : "; download the weights as safetensors into it"));
+  }
+
+  void open_shards(const fs::path& from, const std::string& index_name, const std::string& prefix) {
+    const auto index = from / index_name;
     for (const auto& [name, expected] : read_index(index)) {
-      const auto path = folder / name;
+      const auto path = from / name;
       if (!is_there(path)) {
-        throw_missing("opening checkpoint '" + folder.string() + "': shard " + shown(name) + " is missing, " +
-                      kIndex + " puts " + std::to_string(expected.size()) +
+        throw_missing("opening checkpoint '" + from.string() + "': shard " + shown(name) + " is missing, " +
+                      index_name + " puts " + std::to_string(expected.size()) +
                       " tensors there; download it again");
       }
-      const auto held = add_shard(std::make_shared<OpenFile>(path), shard++);
+      const auto held = add_shard(std::make_shared<OpenFile>(path), prefix);
       for (const auto& tensor : expected) {
         if (!std::binary_search(held.begin(), held.end(), tensor)) {
           throw_bad_data("'" + index.string() + "': puts tensor " + shown(tensor) + " in " + shown(name) +
@@ -118,21 +140,22 @@ struct Checkpoint::State {
       }
       for (const auto& tensor : held) {
         if (!std::binary_search(expected.begin(), expected.end(), tensor)) {
-          throw_bad_data("'" + path.string() + "': holds tensor " + shown(tensor) + ", which " + kIndex +
+          throw_bad_data("'" + path.string() + "': holds tensor " + shown(tensor) + ", which " + index_name +
                          " does not put there; index and shards are not of one checkpoint");
         }
       }
     }
   }
 
-  // The names it holds, sorted.
-  std::vector<std::string> add_shard(std::shared_ptr<const OpenFile> file, std::size_t shard) {
+  // The names it holds, sorted, without the prefix that they are kept under.
+  std::vector<std::string> add_shard(std::shared_ptr<const OpenFile> file, const std::string& prefix) {
     std::vector<std::string> names;
     for (auto& [name, stored] : read_safetensors_header(*file)) {
       names.push_back(name);
-      headers.emplace(name, stored.header);
-      tensors.emplace(name, Tensor{file, shard, stored});
+      headers.emplace(prefix + name, stored.header);
+      tensors.emplace(prefix + name, Tensor{file, shards, stored});
     }
+    ++shards;
     return names;
   }
 
@@ -155,14 +178,22 @@ Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
 
 Checkpoint Checkpoint::open(const fs::path& folder, LoadMode mode) {
-  auto state = std::make_unique<State>(folder);
+  auto state = std::make_unique<State>(folder, kConfig);
   state->mode = mode;
-  state->open_weights();
+  state->open_weights(folder, "");
+  return Checkpoint(std::move(state));
+}
+
+Checkpoint Checkpoint::open_components(const fs::path& folder, std::span<const std::string> components,
+                                       LoadMode mode) {
+  auto state = std::make_unique<State>(folder, "model_index.json");
+  state->mode = mode;
+  for (const auto& name : components) state->open_component(name);
   return Checkpoint(std::move(state));
 }
 
 Checkpoint Checkpoint::open_config_only(const fs::path& folder) {
-  return Checkpoint(std::make_unique<State>(folder));
+  return Checkpoint(std::make_unique<State>(folder, kConfig));
 }
 
 const fs::path& Checkpoint::folder() const {
@@ -170,6 +201,9 @@ const fs::path& Checkpoint::folder() const {
 }
 const Json& Checkpoint::config() const {
   return state_->config;
+}
+const std::map<std::string, Json>& Checkpoint::component_configs() const {
+  return state_->components;
 }
 const std::optional<Json>& Checkpoint::generation_config() const {
   return state_->generation_config;

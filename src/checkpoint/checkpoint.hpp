@@ -66,6 +66,10 @@ class Checkpoint {
   // weights or a shard are not there, bad data where a rule is broken, refused for a tensor type that this
   // build does not read.
   static Checkpoint open(const std::filesystem::path& folder, LoadMode mode = LoadMode::mmap);
+  // A folder whose model_index.json names components with a folder each, of which those named here are
+  // opened. A tensor's name is its component's, a dot, and its own there; config() is model_index.json.
+  static Checkpoint open_components(const std::filesystem::path& folder,
+                                    std::span<const std::string> components, LoadMode mode = LoadMode::mmap);
   // The configs alone: for a verdict on a folder without weights. headers() is empty.
   static Checkpoint open_config_only(const std::filesystem::path& folder);
 
@@ -75,6 +79,8 @@ class Checkpoint {
 
   const std::filesystem::path& folder() const;
   const Json& config() const;  // an object
+  // config.json of each component; empty where open() made it.
+  const std::map<std::string, Json>& component_configs() const;
   const std::optional<Json>& generation_config() const;
   const TensorHeaders& headers() const;
 

@@ -56,15 +56,20 @@ BlockBuilder::Linear BlockBuilder::linear(const std::string& module, std::int64_
 }
 
 NormSpec BlockBuilder::norm(const std::string& module, std::int64_t size) {
+  return norm(module, size, facts_.norm, facts_.norm_bias);
+}
+
+NormSpec BlockBuilder::norm(const std::string& module, std::int64_t size, std::optional<NormKind> kind,
+                            Presence bias_presence) {
   NormSpec spec;
   book_.take(module + ".weight", {size});
   spec.weight = vector_part(module + ".weight", 0, size);
   const auto bias = module + ".bias";
-  if (facts_.norm_bias == Presence::always || (facts_.norm_bias == Presence::stored && book_.has(bias))) {
+  if (bias_presence == Presence::always || (bias_presence == Presence::stored && book_.has(bias))) {
     book_.take(bias, {size});
     spec.bias = vector_part(bias, 0, size);
   }
-  spec.kind = facts_.norm.value_or(spec.bias ? NormKind::layer : NormKind::rms);
+  spec.kind = kind.value_or(spec.bias ? NormKind::layer : NormKind::rms);
   spec.weight_offset = facts_.norm_weight_offset;
   spec.eps = model_.norm_eps;
   return spec;
@@ -80,7 +85,8 @@ std::optional<NormSpec> BlockBuilder::head_norm(const std::string& prefix,
     return std::nullopt;
   const std::vector all = {heads * model_.head_dim};
   whole_row = is_stored && heads > 1 && found->second.shape == all;
-  return norm(name, whole_row ? all.front() : model_.head_dim);
+  const auto size = whole_row ? all.front() : model_.head_dim;
+  return facts_.query_key_norm_is_rms ? norm(name, size, NormKind::rms, Presence::absent) : norm(name, size);
 }
 
 Attention BlockBuilder::attention(const std::string& prefix, std::int64_t layer) {
@@ -142,6 +148,13 @@ CrossAttention BlockBuilder::cross_attention(const std::string& prefix) {
   step.value_bias = std::move(value.bias);
   step.output = std::move(output.weight);
   step.output_bias = std::move(output.bias);
+  bool whole_query = false;
+  bool whole_key = false;
+  step.query_norm = head_norm(prefix, names::kCrossQueryNorm, model_.heads, whole_query);
+  step.key_norm = head_norm(prefix, names::kCrossKeyNorm, model_.kv_heads, whole_key);
+  const bool each_head = (step.query_norm && !whole_query) || (step.key_norm && !whole_key);
+  if (each_head && model_.heads > 1)
+    throw_refused("cannot run yet: the heads of its cross-attention are normed one by one");
   step.heads = model_.heads;
   step.kv_heads = model_.kv_heads;
   step.head_dim = model_.head_dim;
@@ -238,15 +251,42 @@ void BlockBuilder::add_branch(Block& block, const std::string& prefix, Step step
   const bool behind_sum = facts_.norm_place == NormPlace::after;
   const auto in = behind_sum ? Slot::hidden : Slot::a;
   if (!behind_sum) block.steps.emplace_back(Norm{Slot::hidden, Slot::a, norm_of(norms.before)});
-  std::visit(Overloaded{[](Norm&) {}, [](Add&) {}, [in](auto& branch) { branch.in = in; }}, step);
+  std::visit(Overloaded{[](Norm&) {}, [](Add&) {}, [](Modulate&) {}, [in](auto& branch) { branch.in = in; }},
+             step);
   block.steps.push_back(std::move(step));
   if (!norms.after.empty()) block.steps.emplace_back(Norm{Slot::a, Slot::a, norm_of(norms.after)});
   block.steps.emplace_back(Add{});
   if (behind_sum) block.steps.emplace_back(Norm{Slot::hidden, Slot::hidden, norm_of(norms.before)});
 }
 
+// Rows of the table: shift, scale and gate of self attention, then those of the MLP.
+Block BlockBuilder::modulated_block(const std::string& prefix, std::int64_t layer) {
+  constexpr std::int64_t kRows = 6;
+  const NormSpec plain{.kind = NormKind::layer, .weight = {}, .bias = {}, .eps = model_.norm_eps};
+  Block made;
+  const auto table = prefix + std::string(names::kModulation);
+  book_.take(table, {1, kRows, model_.hidden});
+  made.steps.emplace_back(Modulate{matrix_rows(table, 0, kRows, model_.hidden)});
+  made.steps.emplace_back(Norm{.norm = plain, .modulation = ModulationRows{.shift = 0, .scale = 1}});
+  made.steps.emplace_back(attention(prefix, layer));
+  made.steps.emplace_back(Add{.gate = 2});
+  auto cross = cross_attention(prefix);
+  if (model_.cross_norm) {
+    made.steps.emplace_back(Norm{.norm = norm(module(prefix, names::kNormBeforeCross), model_.hidden)});
+  } else {
+    cross.in = Slot::hidden;
+  }
+  made.steps.emplace_back(std::move(cross));
+  made.steps.emplace_back(Add{});
+  made.steps.emplace_back(Norm{.norm = plain, .modulation = ModulationRows{.shift = 3, .scale = 4}});
+  made.steps.emplace_back(mlp(prefix));
+  made.steps.emplace_back(Add{.gate = 5});
+  return made;
+}
+
 Block BlockBuilder::block(std::int64_t layer) {
   const auto prefix = layers_ + std::to_string(layer) + ".";
+  if (facts_.norm_place == NormPlace::modulated) return modulated_block(prefix, layer);
   const bool around = facts_.norm_place == NormPlace::around;
   Block made;
   add_branch(made, prefix, attention(prefix, layer),

@@ -41,12 +41,14 @@ class BlockBuilder {
   CrossAttention cross_attention(const std::string& prefix);
   // The bias of this layer, or of layer 0 for all; nothing where the half has none.
   std::optional<PositionBias> position_bias(const std::string& prefix);
+  NormSpec norm(const std::string& module, std::int64_t size, std::optional<NormKind> kind, Presence bias);
   std::optional<NormSpec> head_norm(const std::string& prefix, std::span<const std::string_view> candidates,
                                     std::int64_t heads, bool& whole_row);
   Mlp mlp(const std::string& prefix);
   Experts experts(const std::string& prefix);
   Expert stored_expert(const std::string& module);
 
+  Block modulated_block(const std::string& prefix, std::int64_t layer);
   // Adds a branch of a block: the step between its norms, and what adds it to the residual.
   struct BranchNorms {
     std::span<const std::string_view> before, after;  // empty: none there

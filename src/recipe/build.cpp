@@ -10,21 +10,13 @@
 #include "recipe/dictionary.hpp"
 #include "recipe/facts.hpp"
 #include "recipe/known_keys.hpp"
+#include "recipe/leftovers.hpp"
 #include "recipe/memory_recipe.hpp"
 #include "recipe/model_config.hpp"
 #include "recipe/tensor_book.hpp"
 
 namespace diffuse {
 namespace {
-
-// "a, b, c and 4 more"
-std::string listed(const std::vector<std::string>& items) {
-  constexpr std::size_t kMost = 8;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(items.size(), kMost); ++i) text += (i == 0 ? "" : ", ") + items[i];
-  if (items.size() > kMost) text += " and " + std::to_string(items.size() - kMost) + " more";
-  return text;
-}
 
 bool contains(const std::vector<std::string>& list, std::string_view item) {
   return std::find(list.begin(), list.end(), item) != list.end();
@@ -126,31 +118,6 @@ void build_decoder(ConfigReader& reader, const Facts& facts, TensorBook& book, R
   for (std::int64_t layer = 0; layer < depth; ++layer) recipe.blocks.push_back(builder.block(layer));
 }
 
-void refuse_leftovers(const ConfigReader& reader, const TensorBook& book, const RecipeOptions& options,
-                      Recipe& recipe) {
-  std::vector<std::string> unknown;
-  for (const auto& [path, value] : reader.leftovers()) {
-    const auto leaf =
-        std::string_view(path).substr(path.rfind('.') == std::string::npos ? 0 : path.rfind('.') + 1);
-    if (is_harmless(leaf, *value) || is_harmless(path, *value)) continue;
-    if (contains(options.accept, path)) {
-      recipe.accepted.push_back(path);
-      recipe.notes.push_back("config key " + shown(path) + " = " + shown(*value) +
-                             " is not read, as accepted");
-      continue;
-    }
-    unknown.push_back(shown(path) + " = " + shown(*value));
-  }
-  std::vector<std::string> tensors;
-  for (const auto& name : book.leftovers()) tensors.push_back(shown(name));
-  if (unknown.empty() && tensors.empty()) return;
-  std::string what;
-  if (!unknown.empty()) what += "config.json has keys that this build does not know: " + listed(unknown);
-  if (!tensors.empty()) what += (what.empty() ? "" : "; ") + ("no step uses the tensors " + listed(tensors));
-  if (tensors.empty()) what += "; name each that changes nothing by --accept KEY";
-  throw_refused("cannot run yet: " + what);
-}
-
 }  // namespace
 
 Recipe build_recipe(const Json& config, const TensorHeaders& headers, const RecipeOptions& options) {
@@ -175,7 +142,7 @@ Recipe build_recipe(const Json& config, const TensorHeaders& headers, const Reci
   } else {
     build_decoder(reader, facts, book, recipe);
   }
-  refuse_leftovers(reader, book, options, recipe);
+  refuse_leftovers({&reader}, book, options, recipe);
   return recipe;
 }
 

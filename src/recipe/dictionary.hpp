@@ -68,6 +68,21 @@ inline constexpr std::array kChannels = {Key("audio_channels")};
 inline constexpr std::array kBiasBuckets = {Key("relative_attention_num_buckets")};
 inline constexpr std::array kBiasDistance = {Key("relative_attention_max_distance")};
 
+// Of stacks that refine, as diffusers' classes name them.
+inline constexpr std::array kRefiningDepth = {Key("num_layers")};
+inline constexpr std::array kRefiningHeads = {Key("num_attention_heads")};
+inline constexpr std::array kRefiningHeadDim = {Key("attention_head_dim")};
+inline constexpr std::array kRefiningInner = {Key("ffn_dim")};
+inline constexpr std::array kRefiningEps = {Key("eps")};
+inline constexpr std::array kLatentChannels = {Key("in_channels")};
+inline constexpr std::array kPredictedChannels = {Key("out_channels")};
+inline constexpr std::array kTextWidth = {Key("text_dim")};
+inline constexpr std::array kTimeWidth = {Key("freq_dim")};
+inline constexpr std::array kMostPatches = {Key("rope_max_seq_len")};
+inline constexpr std::array kCrossNorm = {Key("cross_attn_norm")};
+inline constexpr std::array kQueryKeyNorm = {Key("qk_norm")};
+inline constexpr std::string_view kPatchSize = "patch_size";
+
 }  // namespace keys
 
 // Parts of tensors' names. `.weight` and `.bias` are added to what stands here.
@@ -124,25 +139,37 @@ inline constexpr std::array kHead = {Name("lm_head"), Name("embed_out"), Name("p
 inline constexpr Name kLogitsBias = "final_logits_bias";
 
 // Behind a layer's number and a dot.
-inline constexpr std::array kQuery = {Name("self_attn.q_proj"), Name("attn.q_proj"), Name("attention.wq"),
-                                      Name("attention.q_proj"), Name("layer.0.SelfAttention.q")};
-inline constexpr std::array kKey = {Name("self_attn.k_proj"), Name("attn.k_proj"), Name("attention.wk"),
-                                    Name("attention.k_proj"), Name("layer.0.SelfAttention.k")};
-inline constexpr std::array kValue = {Name("self_attn.v_proj"), Name("attn.v_proj"), Name("attention.wv"),
-                                      Name("attention.v_proj"), Name("layer.0.SelfAttention.v")};
-inline constexpr std::array kAttentionOutput = {
-    Name("self_attn.o_proj"), Name("self_attn.out_proj"), Name("self_attn.dense"),
-    Name("attn.c_proj"),      Name("attn.out_proj"),      Name("attention.wo"),
-    Name("attention.dense"),  Name("attention.o_proj"),   Name("layer.0.SelfAttention.o")};
+inline constexpr std::array kQuery = {
+    Name("self_attn.q_proj"),        Name("attn.q_proj"), Name("attention.wq"), Name("attention.q_proj"),
+    Name("layer.0.SelfAttention.q"), Name("attn1.to_q")};
+inline constexpr std::array kKey = {
+    Name("self_attn.k_proj"),        Name("attn.k_proj"), Name("attention.wk"), Name("attention.k_proj"),
+    Name("layer.0.SelfAttention.k"), Name("attn1.to_k")};
+inline constexpr std::array kValue = {
+    Name("self_attn.v_proj"),        Name("attn.v_proj"), Name("attention.wv"), Name("attention.v_proj"),
+    Name("layer.0.SelfAttention.v"), Name("attn1.to_v")};
+inline constexpr std::array kAttentionOutput = {Name("self_attn.o_proj"),        Name("self_attn.out_proj"),
+                                                Name("self_attn.dense"),         Name("attn.c_proj"),
+                                                Name("attn.out_proj"),           Name("attention.wo"),
+                                                Name("attention.dense"),         Name("attention.o_proj"),
+                                                Name("layer.0.SelfAttention.o"), Name("attn1.to_out.0")};
 inline constexpr std::array kPositionBias = {Name("layer.0.SelfAttention.relative_attention_bias")};
-inline constexpr std::array kCrossQuery = {Name("encoder_attn.q_proj"), Name("layer.1.EncDecAttention.q")};
-inline constexpr std::array kCrossKey = {Name("encoder_attn.k_proj"), Name("layer.1.EncDecAttention.k")};
-inline constexpr std::array kCrossValue = {Name("encoder_attn.v_proj"), Name("layer.1.EncDecAttention.v")};
-inline constexpr std::array kCrossOutput = {Name("encoder_attn.out_proj"), Name("layer.1.EncDecAttention.o")};
+inline constexpr std::array kCrossQuery = {Name("encoder_attn.q_proj"), Name("layer.1.EncDecAttention.q"),
+                                           Name("attn2.to_q")};
+inline constexpr std::array kCrossKey = {Name("encoder_attn.k_proj"), Name("layer.1.EncDecAttention.k"),
+                                         Name("attn2.to_k")};
+inline constexpr std::array kCrossValue = {Name("encoder_attn.v_proj"), Name("layer.1.EncDecAttention.v"),
+                                           Name("attn2.to_v")};
+inline constexpr std::array kCrossOutput = {Name("encoder_attn.out_proj"), Name("layer.1.EncDecAttention.o"),
+                                            Name("attn2.to_out.0")};
+inline constexpr std::array kCrossQueryNorm = {Name("attn2.norm_q")};
+inline constexpr std::array kCrossKeyNorm = {Name("attn2.norm_k")};
 // All query rows, then all key rows, then all value rows.
 inline constexpr std::array kFusedQueryKeyValue = {Name("attn.c_attn"), Name("self_attn.qkv_proj")};
-inline constexpr std::array kQueryNorm = {Name("self_attn.q_norm"), Name("self_attn.q_layernorm")};
-inline constexpr std::array kKeyNorm = {Name("self_attn.k_norm"), Name("self_attn.k_layernorm")};
+inline constexpr std::array kQueryNorm = {Name("self_attn.q_norm"), Name("self_attn.q_layernorm"),
+                                          Name("attn1.norm_q")};
+inline constexpr std::array kKeyNorm = {Name("self_attn.k_norm"), Name("self_attn.k_layernorm"),
+                                        Name("attn1.norm_k")};
 
 // T5 numbers a block's branches: its MLP is the second in the encoder and the third in the decoder.
 inline constexpr std::array kGate = {Name("mlp.gate_proj"), Name("mlp.w1"), Name("feed_forward.w1"),
@@ -157,7 +184,8 @@ inline constexpr std::array kUngatedUp = {Name("mlp.c_fc"),
                                           Name("fc1"),
                                           Name("mlp.dense_h_to_4h"),
                                           Name("layer.2.DenseReluDense.wi"),
-                                          Name("layer.1.DenseReluDense.wi")};
+                                          Name("layer.1.DenseReluDense.wi"),
+                                          Name("ffn.net.0.proj")};
 inline constexpr std::array kGatedDown = {Name("mlp.down_proj"), Name("mlp.w2"), Name("feed_forward.w2"),
                                           Name("layer.2.DenseReluDense.wo"),
                                           Name("layer.1.DenseReluDense.wo")};
@@ -167,7 +195,8 @@ inline constexpr std::array kUngatedDown = {Name("mlp.c_proj"),
                                             Name("fc2"),
                                             Name("mlp.dense_4h_to_h"),
                                             Name("layer.2.DenseReluDense.wo"),
-                                            Name("layer.1.DenseReluDense.wo")};
+                                            Name("layer.1.DenseReluDense.wo"),
+                                            Name("ffn.net.2")};
 // All gate rows, then all up rows.
 inline constexpr std::array kFusedGateUp = {Name("mlp.gate_up_proj")};
 
@@ -185,13 +214,25 @@ inline constexpr Name kFusedExpertsDown = "experts.down_proj";
 inline constexpr std::array kNormBeforeAttention = {Name("input_layernorm"), Name("ln_1"),
                                                     Name("self_attn_layer_norm"), Name("attention_norm"),
                                                     Name("layer.0.layer_norm")};
-inline constexpr std::array kNormBeforeCross = {Name("encoder_attn_layer_norm"), Name("layer.1.layer_norm")};
+inline constexpr std::array kNormBeforeCross = {Name("encoder_attn_layer_norm"), Name("layer.1.layer_norm"),
+                                                Name("norm2")};
 inline constexpr std::array kNormBeforeMlp = {Name("post_attention_layernorm"), Name("ln_2"),
                                               Name("final_layer_norm"),         Name("ffn_norm"),
                                               Name("layer.2.layer_norm"),       Name("layer.1.layer_norm")};
 inline constexpr std::array kNormAfterAttention = {Name("post_attention_layernorm")};
 inline constexpr std::array kNormBetween = {Name("pre_feedforward_layernorm")};
 inline constexpr std::array kNormAfterMlp = {Name("post_feedforward_layernorm")};
+
+// Of stacks that refine, behind the component's name and a dot. The first is in front of a layer's number.
+inline constexpr Name kRefiningLayers = "blocks.";
+inline constexpr Name kModulation = "scale_shift_table";  // of a block, and of the end
+inline constexpr Name kPatchEmbedding = "patch_embedding";
+inline constexpr Name kTimeFirst = "condition_embedder.time_embedder.linear_1";
+inline constexpr Name kTimeSecond = "condition_embedder.time_embedder.linear_2";
+inline constexpr Name kTimeCondition = "condition_embedder.time_proj";
+inline constexpr Name kTextFirst = "condition_embedder.text_embedder.linear_1";
+inline constexpr Name kTextSecond = "condition_embedder.text_embedder.linear_2";
+inline constexpr Name kRefinedOutput = "proj_out";
 
 }  // namespace names
 

@@ -31,8 +31,9 @@ struct NumberRule {
 };
 
 // Where a block's norms stand: before each branch, also behind it on what is added to the residual, or behind
-// that addition (on the residual itself).
-enum class NormPlace : std::uint8_t { before, around, after };
+// that addition (on the residual itself). Modulated: before each branch, but without weights of their own:
+// the time of the pass scales and shifts them, and gates the branch; all but the cross-attention's.
+enum class NormPlace : std::uint8_t { before, around, after, modulated };
 
 enum class WindowRule : std::uint8_t {
   none,
@@ -98,6 +99,7 @@ struct Facts {
   PresenceRule mlp_bias = {};
   // Before the rotation; of each head, or of all heads at once where the weight is as long as all.
   Presence query_key_norm = Presence::absent;
+  bool query_key_norm_is_rms = false;  // without a bias, whatever the other norms are
 
   NumberRule query_scalar = {};        // scores are scaled by its -1/2th power instead of head_dim's
   bool reads_scale_attention = false;  // scale_attn_weights = false: scores are not scaled

@@ -47,6 +47,7 @@ struct ModelConfig {
   std::int64_t memory_width = 0;  // of the memory that each block looks at; 0: it looks at none
   std::int64_t bias_buckets = 0;  // of the relative position bias; 0: none
   std::int64_t bias_distance = 0;
+  bool cross_norm = true;     // where norms are modulated: whether one stands before cross-attention
   std::optional<bool> gated;  // the MLP, where the config says it; absent: as the tensors' names say
 };
 

@@ -19,6 +19,7 @@ class Names {
   }
 
   void operator()(const Norm& step) { add(step.norm); }
+  void operator()(const Modulate& step) { add(step.table); }
   void operator()(const Attention& step) {
     add(step.query);
     add(step.query_bias);
@@ -39,6 +40,8 @@ class Names {
     add(step.key_bias);
     add(step.value);
     add(step.value_bias);
+    add(step.query_norm);
+    add(step.key_norm);
     add(step.output);
     add(step.output_bias);
   }
@@ -74,6 +77,10 @@ class Names {
     add(front.positions);
   }
 
+  void add(const Projection& projection) {
+    add(projection.weight);
+    add(projection.bias);
+  }
   void add(const std::string& name) {
     if (std::find(list_.begin(), list_.end(), name) == list_.end()) list_.push_back(name);
   }
@@ -110,10 +117,15 @@ std::vector<std::string> tensors_of(const Encoder& encoder) {
     for (const auto& step : block.steps) std::visit(names, step);
   }
   names.add(encoder.norm);
-  if (encoder.projection) {
-    names.add(encoder.projection->weight);
-    names.add(encoder.projection->bias);
-  }
+  for (const auto& projection : encoder.projections) names.add(projection);
+  return std::move(names).list();
+}
+
+std::vector<std::string> tensors_of(const TimeEmbedding& time) {
+  Names names;
+  names.add(time.first);
+  names.add(time.second);
+  names.add(time.condition);
   return std::move(names).list();
 }
 
@@ -148,6 +160,26 @@ std::vector<std::string> tensors_of(const Back& back) {
   for (const auto& head : back.further) names.add(head);
   names.add(back.head_bias);
   return std::move(names).list();
+}
+
+std::vector<std::string> front_tensors(const Recipe& recipe) {
+  if (!recipe.refinement) return tensors_of(recipe.front);
+  Names names;
+  names.add(recipe.refinement->front);
+  return std::move(names).list();
+}
+
+std::vector<std::string> back_tensors(const Recipe& recipe) {
+  if (!recipe.refinement) return tensors_of(recipe.back);
+  Names names;
+  names.add(recipe.refinement->norm);
+  names.add(recipe.refinement->table);
+  names.add(recipe.refinement->back);
+  return std::move(names).list();
+}
+
+std::vector<std::string> common_tensors(const Recipe& recipe) {
+  return recipe.refinement ? tensors_of(recipe.refinement->time) : std::vector<std::string>();
 }
 
 }  // namespace diffuse

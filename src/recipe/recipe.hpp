@@ -13,10 +13,15 @@
 // last norm leaves is the memory [memory rows, encoder hidden] that CrossAttention steps look at. It runs
 // once a request and is never cut.
 //
+// A stack that refines runs again and again over a latent picture instead of reading ids and giving logits:
+// Recipe::refinement stands in the place of front and back. Its blocks start with a Modulate step, from which
+// norms take a scale and a shift and additions a gate, by the time of the pass.
+//
 // A stack may walk several codebooks at once, as those of sound do: a row takes an id of each, whose
 // embeddings are summed, and gives logits for each, one head behind the other. What the ids stand for,
 // Recipe::codec says.
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -67,12 +72,24 @@ struct NormSpec {
   float eps = 0;
 };
 
+// Axes of a grid of tokens: frame, row, column.
+inline constexpr std::size_t kAxes = 3;
+
 // Rotary embedding: the angle of pair i at position p is p * frequencies[i], computed in f32 as the reference
 // does; its cosine and sine are multiplied by `attention_factor`.
+//
+// Where tokens stand in a grid, each axis has pairs of its own, those of the first axis first: their angles
+// are the token's place on that axis times axes[axis][i], in f64.
 struct RopeSpec {
   std::vector<float> frequencies;  // [pairs], scaled already (linear, llama3, yarn, …)
   RopeStyle style = RopeStyle::half;
   float attention_factor = 1;
+  std::array<std::vector<double>, kAxes> axes = {};  // in the place of `frequencies`
+
+  bool of_grid() const { return frequencies.empty(); }
+  std::int64_t pairs() const {
+    return static_cast<std::int64_t>(frequencies.size() + axes[0].size() + axes[1].size() + axes[2].size());
+  }
   bool operator==(const RopeSpec&) const = default;
 };
 
@@ -85,10 +102,23 @@ struct PositionBias {
   bool both_sides = false;  // half of the buckets is for keys behind the query; else those are never reached
 };
 
+// Rows of the block's modulation that scale and shift what a norm gives: norm(x) * (1 + scale) + shift.
+struct ModulationRows {
+  std::int32_t shift = 0;
+  std::int32_t scale = 1;
+};
+
 struct Norm {
   Slot in = Slot::hidden;
   Slot out = Slot::a;
   NormSpec norm;
+  std::optional<ModulationRows> modulation = {};  // then the norm has no weight and no bias of its own
+};
+
+// Makes the modulation of the steps behind it: the table and what the pass's time comes to (TimeEmbedding),
+// added up.
+struct Modulate {
+  MatrixRef table;  // [rows, hidden]
 };
 
 struct Attention {
@@ -116,6 +146,7 @@ struct CrossAttention {
   Slot out = Slot::a;
   MatrixRef query, key, value, output;  // key and value: [.., encoder hidden]
   std::optional<VectorRef> query_bias, key_bias, value_bias, output_bias;
+  std::optional<NormSpec> query_norm, key_norm;  // over all heads at once
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
@@ -155,9 +186,10 @@ struct Add {  // to += scale * from
   Slot from = Slot::a;
   Slot to = Slot::hidden;
   float scale = 1;
+  std::optional<std::int32_t> gate = {};  // in the place of `scale`: a row of the block's modulation
 };
 
-using Step = std::variant<Norm, Attention, CrossAttention, Mlp, Experts, Add>;
+using Step = std::variant<Norm, Attention, CrossAttention, Mlp, Experts, Add, Modulate>;
 
 struct Block {
   std::vector<Step> steps;
@@ -222,6 +254,7 @@ struct FramesFront {
 struct Projection {
   MatrixRef weight;
   std::optional<VectorRef> bias;
+  Activation activation = Activation::none;  // of what it gives
 };
 
 // The stack whose output the answering stack reads.
@@ -233,11 +266,50 @@ struct Encoder {
   std::variant<Front, FramesFront> front;
   std::vector<Block> blocks;
   std::optional<NormSpec> norm;
-  std::optional<Projection> projection;  // behind the norm: [hidden, width]
+  std::vector<Projection> projections;  // behind the norm, one after the other: [.., width] to [hidden, ..]
+};
+
+// What the time of a pass comes to. Its sines and cosines go through two products to the embedding [hidden],
+// and SiLU(embedding) through a third to the condition [rows, hidden] that blocks are modulated by.
+struct TimeEmbedding {
+  std::vector<float> frequencies;  // [inputs / 2]; angles are f32(time) * frequency, rounded to f32
+  bool cosines_first = false;
+  Projection first;      // [hidden, inputs]
+  Projection second;     // [hidden, hidden]
+  Projection condition;  // [rows * hidden, hidden]
+  std::int64_t rows = 0;
+};
+
+// Latent elements that one token stands for.
+struct PatchSize {
+  std::int64_t frames = 1;
+  std::int64_t height = 1;
+  std::int64_t width = 1;
+
+  std::int64_t elements() const { return frames * height * width; }
+  bool operator==(const PatchSize&) const = default;
+};
+
+// What a stack has that refines a latent picture [channels, frames, height, width]. A token is a patch of it;
+// tokens stand in the order frame, row, column, all in one sequence.
+struct Refinement {
+  std::int64_t channels = 0;
+  std::int64_t out_channels = 0;
+  PatchSize patch;
+  std::array<std::int64_t, kAxes> most_patches = {};  // along each axis
+  std::int64_t text_rows = 0;  // of memory, where a request says nothing: a shorter text is padded to it
+  TimeEmbedding time;
+  Projection front;  // [hidden, channels * patch elements], of a patch's channels, frames, rows, columns
+  NormSpec norm;     // before the last product, scaled and shifted as blocks are, by both rows of
+  MatrixRef table;   // [2, hidden], shift and scale, each added to the time's embedding
+  Projection back;   // [patch elements * out_channels, hidden]: a patch's frames, rows, columns, channels
+
+  std::int64_t inputs() const { return channels * patch.elements(); }  // of a token
+  std::int64_t outputs() const { return out_channels * patch.elements(); }
 };
 
 struct Recipe {
-  std::string shape;       // "autoregressive" or "encoder memory"
+  std::string shape;       // "autoregressive", "encoder memory" or "iterative refinement"
   std::string model_type;  // config.json's, for reports only
   std::int64_t hidden = 0;
   std::int64_t vocab = 0;          // logits of a row, those of all codebooks
@@ -248,9 +320,10 @@ struct Recipe {
   Front front;
   std::vector<Block> blocks;
   Back back;
-  std::optional<SoundCodec> codec;    // what turns the answers' ids into sound, on the client
-  std::vector<std::string> accepted;  // config keys left unread because a user accepted them: probe first
-  std::vector<std::string> notes;     // what a user should know: Python ignored, keys accepted by name
+  std::optional<Refinement> refinement;  // there: it stands in the place of front and back
+  std::optional<SoundCodec> codec;       // what turns the answers' ids into sound, on the client
+  std::vector<std::string> accepted;     // config keys left unread because a user accepted them: probe first
+  std::vector<std::string> notes;        // what a user should know: Python ignored, keys accepted by name
 
   std::int64_t depth() const { return static_cast<std::int64_t>(blocks.size()); }
 };
@@ -260,6 +333,11 @@ std::vector<std::string> tensors_of(const Block& block);
 std::vector<std::string> tensors_of(const Front& front);
 std::vector<std::string> tensors_of(const Back& back);
 std::vector<std::string> tensors_of(const Encoder& encoder);
+std::vector<std::string> tensors_of(const TimeEmbedding& time);
 std::vector<std::string> tensors_of(const SoundCodec& codec);
+// Of the ends of a stack, whichever kind it has, and what each of its slices holds beside its layers.
+std::vector<std::string> front_tensors(const Recipe& recipe);
+std::vector<std::string> back_tensors(const Recipe& recipe);
+std::vector<std::string> common_tensors(const Recipe& recipe);
 
 }  // namespace diffuse

@@ -97,6 +97,13 @@ std::int64_t count_layers(const TensorHeaders& headers, std::string_view prefix)
   return count;
 }
 
+std::int64_t layers_of(const TensorHeaders& headers, std::string_view prefix) {
+  const auto layers = count_layers(headers, prefix);
+  if (layers == 0)
+    throw_refused("cannot run yet: the weights have no layers under '" + std::string(prefix) + "'");
+  return layers;
+}
+
 MatrixRef matrix_rows(const std::string& tensor, std::int64_t first, std::int64_t rows, std::int64_t cols) {
   MatrixRef matrix;
   matrix.tensor = tensor;

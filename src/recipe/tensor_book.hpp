@@ -37,6 +37,9 @@ class TensorBook {
 // between.
 std::int64_t count_layers(const TensorHeaders& headers, std::string_view prefix);
 
+// The same; throws refused where there are none.
+std::int64_t layers_of(const TensorHeaders& headers, std::string_view prefix);
+
 // Rows [first, first + rows) of a stored [total_rows, cols] matrix.
 MatrixRef matrix_rows(const std::string& tensor, std::int64_t first, std::int64_t rows, std::int64_t cols);
 // Columns [first, first + rows) of a stored [cols, total_rows] matrix, as rows.

@@ -31,6 +31,7 @@ struct Widths {
   std::int64_t qkv = 0;
   std::int64_t attended = 0;
   std::int64_t inner = 0;
+  std::int64_t modulation = 0;  // rows of the longest table, of a pass and not of each of its rows
 
   void take(const Block& block, std::int64_t hidden) {
     for (const auto& step : block.steps) {
@@ -45,9 +46,31 @@ struct Widths {
       if (const auto* mlp = std::get_if<Mlp>(&step))
         inner = std::max(inner, mlp->inner * (mlp->gate ? 3 : 1));
       if (std::get_if<Experts>(&step) != nullptr) inner = std::max(inner, hidden);
+      if (const auto* modulate = std::get_if<Modulate>(&step))
+        modulation = std::max(modulation, modulate->table.rows);
     }
   }
 };
+
+// Cosines and sines of positions up to `positions`, behind those that are there; along one axis, where the
+// rope is of a grid.
+void extend(const RopeSpec& spec, std::size_t axis, std::int64_t positions, std::vector<float>& cosines,
+            std::vector<float>& sines) {
+  const auto push = [&](double angle) {
+    cosines.push_back(static_cast<float>(exact::cos(angle)) * spec.attention_factor);
+    sines.push_back(static_cast<float>(exact::sin(angle)) * spec.attention_factor);
+  };
+  const auto pairs = spec.of_grid() ? spec.axes[axis].size() : spec.frequencies.size();
+  if (pairs == 0) return;
+  for (auto position = static_cast<std::int64_t>(cosines.size() / pairs); position < positions; ++position) {
+    if (spec.of_grid()) {
+      for (const auto frequency : spec.axes[axis]) push(static_cast<double>(position) * frequency);
+    } else {
+      // In f32, as the reference has it.
+      for (const auto frequency : spec.frequencies) push(static_cast<float>(position) * frequency);
+    }
+  }
+}
 
 }  // namespace
 
@@ -62,8 +85,13 @@ KvSpec kv_spec(const CrossAttention& attention) {
 // Cosines and sines grow with the longest position seen: a table over positions on the host, gathered a step.
 struct BlockRunner::Scratch {
   Buffer a, b, qkv, attended, inner;
+  Buffer modulation;  // [rows of the block's table, hidden]
+  // Of one run of positions: of a sequence, or along an axis of a grid.
+  struct Angles {
+    std::vector<float> cos, sin;  // [positions seen, pairs]
+  };
   struct Rope {
-    std::vector<float> cos, sin;            // [positions seen, pairs]
+    std::array<Angles, kAxes> axes;         // the first alone, where there is no grid
     Buffer step_cos, step_sin;              // [rows, pairs] of the pass under way
     std::vector<float> rows_cos, rows_sin;  // what is uploaded; must live until the pass ran
   };
@@ -83,14 +111,12 @@ BlockRunner::BlockRunner(Backend& backend, std::span<const RopeSpec> ropes, std:
   scratch_->qkv = floats(widths.qkv);
   scratch_->attended = floats(widths.attended);
   scratch_->inner = floats(widths.inner);
+  scratch_->modulation =
+      backend_.allocate(static_cast<std::size_t>(widths.modulation * hidden) * sizeof(float));
   for (const auto& rope : ropes) {
-    const auto pairs = static_cast<std::int64_t>(rope.frequencies.size());
-    scratch_->ropes.push_back({.cos = {},
-                               .sin = {},
-                               .step_cos = floats(pairs),
-                               .step_sin = floats(pairs),
-                               .rows_cos = {},
-                               .rows_sin = {}});
+    const auto pairs = rope.pairs();
+    scratch_->ropes.push_back(
+        {.axes = {}, .step_cos = floats(pairs), .step_sin = floats(pairs), .rows_cos = {}, .rows_sin = {}});
   }
 }
 
@@ -112,7 +138,15 @@ void BlockRunner::run(std::span<LoadedStep> block, const BatchContext& context, 
                       const Watch& watch) {
   for (auto& loaded : block) {
     std::visit(Overloaded{
-                   [&](NormStep& s) { norm(s.norm, slot(s.step->in, hidden), slot(s.step->out, hidden)); },
+                   [&](NormStep& s) {
+                     const auto in = slot(s.step->in, hidden);
+                     const auto out = slot(s.step->out, hidden);
+                     if (s.step->modulation) {
+                       norm(s.norm, *s.step->modulation, scratch_->modulation.floats(), in, out);
+                     } else {
+                       norm(s.norm, in, out);
+                     }
+                   },
                    [&](AttentionStep& s) {
                      attention(s, context, slot(s.step->in, hidden), slot(s.step->out, hidden));
                    },
@@ -124,7 +158,20 @@ void BlockRunner::run(std::span<LoadedStep> block, const BatchContext& context, 
                    [&](MlpStep& s) { mlp(s, slot(s.step->in, hidden), slot(s.step->out, hidden)); },
                    [&](ExpertsStep& s) { experts(s, slot(s.step->in, hidden), slot(s.step->out, hidden)); },
                    [&](AddStep& s) {
-                     backend_.add(slot(s.step->from, hidden), slot(s.step->to, hidden), s.step->scale);
+                     const auto from = slot(s.step->from, hidden);
+                     const auto to = slot(s.step->to, hidden);
+                     if (s.step->gate) {
+                       backend_.add_gated(from, scratch_->modulation.floats() + *s.step->gate * hidden.cols,
+                                          to);
+                     } else {
+                       backend_.add(from, to, s.step->scale);
+                     }
+                   },
+                   [&](ModulateStep& s) {
+                     const auto rows = s.step->table.rows;
+                     const auto made = view(scratch_->modulation, rows, hidden.cols);
+                     backend_.copy({context.condition, rows, hidden.cols, hidden.cols}, made);
+                     backend_.add(view(s.table, rows, hidden.cols), made, 1);
                    },
                },
                loaded);
@@ -178,6 +225,17 @@ void BlockRunner::norm(const LoadedNorm& norm, ConstRows in, Rows out, std::int6
                  .groups = groups});
 }
 
+void BlockRunner::norm(const LoadedNorm& norm, const ModulationRows& rows, const float* modulation,
+                       ConstRows in, Rows out) {
+  backend_.norm({.x = in,
+                 .y = out,
+                 .kind = norm.spec.kind,
+                 .weight = modulation + rows.scale * in.cols,
+                 .bias = modulation + rows.shift * in.cols,
+                 .weight_offset = 1,
+                 .eps = norm.spec.eps});
+}
+
 void BlockRunner::attention(AttentionStep& step, const BatchContext& context, Rows in, Rows out) {
   const auto& a = *step.step;
   const Rows qkv = view(scratch_->qkv, in.rows, qkv_width(a));
@@ -211,6 +269,7 @@ Rows BlockRunner::queries(const CrossAttentionStep& step, ConstRows in) {
   const auto& a = *step.step;
   const Rows q = view(scratch_->qkv, in.rows, a.heads * a.head_dim);
   backend_.matmul(in, *step.query.matrix, q, {.bias = step.query.bias_data()});
+  if (step.query_norm) norm(*step.query_norm, q, q);
   return q;
 }
 
@@ -234,6 +293,7 @@ void BlockRunner::remember(const CrossAttentionStep& step, ConstRows memory, con
   backend_.matmul(memory, *step.key_value.matrix, both, {.bias = step.key_value.bias_data()});
   const Rows k = columns(both, 0, a.kv_heads * a.head_dim);
   const Rows v = columns(both, k.cols, a.kv_heads * a.value_dim);
+  if (step.key_norm) norm(*step.key_norm, k, k);
   backend_.kv_write(step.kv, k, v, std::span(&segment, 1));
 }
 
@@ -270,28 +330,31 @@ void BlockRunner::experts(const ExpertsStep& step, Rows in, Rows out) {
 }
 
 void BlockRunner::begin(const BatchContext& context) {
-  const auto rows = context.positions.size();
-  const auto longest =
-      rows == 0 ? 0 : *std::max_element(context.positions.begin(), context.positions.end()) + 1;
   for (std::size_t i = 0; i < ropes_.size(); ++i) {
     const auto& spec = ropes_[i];
     auto& rope = scratch_->ropes[i];
-    const auto pairs = spec.frequencies.size();
-    for (auto position = static_cast<std::int64_t>(rope.cos.size() / pairs); position < longest; ++position) {
-      for (const auto frequency : spec.frequencies) {
-        const float angle = static_cast<float>(position) * frequency;  // in f32, as the reference has it
-        rope.cos.push_back(static_cast<float>(exact::cos(angle)) * spec.attention_factor);
-        rope.sin.push_back(static_cast<float>(exact::sin(angle)) * spec.attention_factor);
-      }
-    }
+    const auto axes = spec.of_grid() ? kAxes : 1;
+    const auto rows = spec.of_grid() ? context.places.size() : context.positions.size();
+    const auto position = [&](std::size_t row, std::size_t axis) {
+      return spec.of_grid() ? context.places[row][axis] : context.positions[row];
+    };
+    const auto pairs = static_cast<std::size_t>(spec.pairs());
     rope.rows_cos.resize(rows * pairs);
     rope.rows_sin.resize(rows * pairs);
-    for (std::size_t row = 0; row < rows; ++row) {
-      const auto from = static_cast<std::size_t>(context.positions[row]) * pairs;
-      std::copy_n(rope.cos.begin() + static_cast<std::ptrdiff_t>(from), pairs,
-                  rope.rows_cos.begin() + static_cast<std::ptrdiff_t>(row * pairs));
-      std::copy_n(rope.sin.begin() + static_cast<std::ptrdiff_t>(from), pairs,
-                  rope.rows_sin.begin() + static_cast<std::ptrdiff_t>(row * pairs));
+    std::size_t first = 0;  // pair
+    for (std::size_t axis = 0; axis < axes; ++axis) {
+      auto& angles = rope.axes[axis];
+      const auto count = spec.of_grid() ? spec.axes[axis].size() : pairs;
+      std::int64_t longest = 0;
+      for (std::size_t row = 0; row < rows; ++row) longest = std::max(longest, position(row, axis) + 1);
+      extend(spec, axis, longest, angles.cos, angles.sin);
+      for (std::size_t row = 0; row < rows; ++row) {
+        const auto from = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(position(row, axis)) * count);
+        const auto to = static_cast<std::ptrdiff_t>(row * pairs + first);
+        std::copy_n(angles.cos.begin() + from, count, rope.rows_cos.begin() + to);
+        std::copy_n(angles.sin.begin() + from, count, rope.rows_sin.begin() + to);
+      }
+      first += count;
     }
     backend_.upload(rope.step_cos.data(), std::as_bytes(std::span(rope.rows_cos)));
     backend_.upload(rope.step_sin.data(), std::as_bytes(std::span(rope.rows_sin)));
@@ -304,7 +367,7 @@ void BlockRunner::rotate(std::int32_t rope, Rows rows, std::int64_t heads, std::
   backend_.rope({.x = rows,
                  .heads = heads,
                  .head_dim = head_dim,
-                 .pairs = static_cast<std::int64_t>(spec.frequencies.size()),
+                 .pairs = spec.pairs(),
                  .style = spec.style,
                  .cos = tables.step_cos.floats(),
                  .sin = tables.step_sin.floats()});

@@ -2,6 +2,7 @@
 // Runs blocks of loaded steps over rows in a backend's memory: what the slice of a stack and an encoder have
 // in common. Owns scratch, no state of a sequence.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,6 +20,10 @@ struct BatchContext {
   std::vector<Segment> segments;        // of self attention
   std::vector<Segment> memory;          // the same rows, with the pages and the number of keys of the memory
   std::vector<std::int64_t> positions;  // [rows]
+  // [rows], where tokens stand in a grid: the place on each axis.
+  std::vector<std::array<std::int64_t, kAxes>> places = {};
+  // [rows of a Modulate step, hidden] on the device: what its table is added to.
+  const float* condition = nullptr;
 };
 
 class BlockRunner {
@@ -36,6 +41,9 @@ class BlockRunner {
   void run(std::span<LoadedStep> block, const BatchContext& context, Rows hidden, const Watch& watch = {});
 
   void norm(const LoadedNorm& norm, ConstRows in, Rows out, std::int64_t groups = 1);
+  // Scaled and shifted by rows of `modulation` [.., hidden] on the device.
+  void norm(const LoadedNorm& norm, const ModulationRows& rows, const float* modulation, ConstRows in,
+            Rows out);
   // Ids [rows, codebooks] at `positions` -> hidden. Synchronizes where the front has positions or several
   // codebooks. Throws internal where there are not as many ids.
   void embed(const LoadedFront& loaded, const Front& front, std::span<const std::int32_t> ids,

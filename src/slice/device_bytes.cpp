@@ -27,6 +27,7 @@ struct Matrices {
     std::visit(Overloaded{
                    [](const Norm&) {},
                    [](const Add&) {},
+                   [](const Modulate&) {},
                    [&](const Attention& attention) { add_projections(attention); },
                    [&](const CrossAttention& cross) { add_projections(cross); },
                    [&](const Mlp& mlp) {
@@ -54,11 +55,19 @@ struct Matrices {
 
 Matrices matrices_of(const Recipe& recipe) {
   Matrices matrices;
-  matrices.add(recipe.front.embedding);
   matrices.add(recipe.blocks);
-  matrices.add(recipe.back.head);
+  if (recipe.refinement) {
+    const auto& time = recipe.refinement->time;
+    for (const auto* product :
+         {&time.first, &time.second, &time.condition, &recipe.refinement->front, &recipe.refinement->back})
+      matrices.add(product->weight);
+  } else {
+    matrices.add(recipe.front.embedding);
+    matrices.add(recipe.back.head);
+  }
   if (!recipe.encoder) return matrices;
   matrices.add(recipe.encoder->blocks);
+  for (const auto& projection : recipe.encoder->projections) matrices.add(projection.weight);
   std::visit(Overloaded{
                  [&](const Front& front) { matrices.add(front.embedding); },
                  [&](const FramesFront& front) {

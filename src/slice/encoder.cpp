@@ -18,9 +18,8 @@ Rows part(Rows rows, std::int64_t first, std::int64_t count) {
   return {rows.data + first * rows.stride, count, rows.cols, rows.stride};
 }
 
-}  // namespace
-
-std::int64_t memory_rows(const Encoder& encoder, const EncoderInput& input) {
+// Without padding.
+std::int64_t computed_rows(const Encoder& encoder, const EncoderInput& input) {
   return std::visit(Overloaded{
                         [&](const Front&) { return static_cast<std::int64_t>(input.ids.size()); },
                         [&](const FramesFront& front) {
@@ -33,6 +32,12 @@ std::int64_t memory_rows(const Encoder& encoder, const EncoderInput& input) {
                     encoder.front);
 }
 
+}  // namespace
+
+std::int64_t memory_rows(const Encoder& encoder, const EncoderInput& input) {
+  return std::max(input.padded_rows, computed_rows(encoder, input));
+}
+
 EncoderRunner::EncoderRunner(const Recipe& recipe, LoadedEncoder& weights, Backend& backend,
                              std::int64_t max_rows)
     : encoder_(*recipe.encoder),
@@ -42,8 +47,15 @@ EncoderRunner::EncoderRunner(const Recipe& recipe, LoadedEncoder& weights, Backe
       most_pages_(pages_of(max_rows) + kMostInputs),
       runner_(backend, recipe.ropes, encoder_.blocks, encoder_.width, max_rows),
       hidden_(backend.allocate(static_cast<std::size_t>(max_rows * encoder_.width) * sizeof(float))) {
-  if (weights_.projection)
-    projected_ = backend.allocate(static_cast<std::size_t>(max_rows * encoder_.hidden) * sizeof(float));
+  for (const auto& projection : encoder_.projections)
+    projected_.push_back(
+        backend.allocate(static_cast<std::size_t>(max_rows * projection.weight.rows) * sizeof(float)));
+  padding_.resize(static_cast<std::size_t>(encoder_.hidden));
+  if (!projected_.empty()) {
+    const auto made = project({hidden_.floats(), 1, encoder_.width, encoder_.width});  // zeros so far
+    backend_.download(std::as_writable_bytes(std::span(padding_)),
+                      reinterpret_cast<const std::byte*>(made.data));
+  }
   // A block's keys and values are done with when the next block starts: one pool serves all.
   std::size_t bytes = 0;
   for (const auto& block : weights_.blocks) {
@@ -74,12 +86,13 @@ std::vector<std::vector<float>> EncoderRunner::encode(std::span<const EncoderInp
 void EncoderRunner::start(std::span<const EncoderInput* const> inputs) {
   if (pass_) throw_internal("a batch is to be encoded while another is");
   std::vector<std::int64_t> counts;
-  for (const auto* input : inputs) counts.push_back(memory_rows(encoder_, *input));
+  for (const auto* input : inputs) counts.push_back(computed_rows(encoder_, *input));
   const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   if (total > max_rows_ || static_cast<std::int64_t>(inputs.size()) > kMostInputs)
     throw_internal("more is to be encoded at once than there is room for");
   auto& pass = pass_.emplace();
   auto& context = pass.context;
+  for (const auto* input : inputs) pass.padded_rows.push_back(input->padded_rows);
   auto& pages = pass.pages;
   pages.resize(inputs.size());
   std::int64_t row = 0;
@@ -106,21 +119,33 @@ bool EncoderRunner::advance() {
 std::vector<std::vector<float>> EncoderRunner::take() {
   const auto& context = pass_->context;
   const auto hidden = pass_->hidden;
-  const auto total = hidden.rows;
   if (weights_.norm) runner_.norm(*weights_.norm, hidden, hidden);
-  const Rows made =
-      weights_.projection ? Rows{projected_.floats(), total, encoder_.hidden, encoder_.hidden} : hidden;
-  if (weights_.projection)
-    backend_.matmul(hidden, *weights_.projection->matrix, made, {.bias = weights_.projection->bias_data()});
+  const Rows made = project(hidden);
 
   std::vector<std::vector<float>> memories;
-  for (const auto& segment : context.segments) {
+  for (std::size_t i = 0; i < context.segments.size(); ++i) {
+    const auto& segment = context.segments[i];
     auto& memory = memories.emplace_back(static_cast<std::size_t>(segment.rows * encoder_.hidden));
     backend_.download(std::as_writable_bytes(std::span(memory)),
                       reinterpret_cast<const std::byte*>(part(made, segment.first_row, segment.rows).data));
+    for (auto row = segment.rows; row < pass_->padded_rows[i]; ++row)
+      memory.insert(memory.end(), padding_.begin(), padding_.end());
   }
   pass_.reset();
   return memories;
+}
+
+Rows EncoderRunner::project(Rows hidden) {
+  for (std::size_t i = 0; i < projected_.size(); ++i) {
+    const auto& projection = encoder_.projections[i];
+    const auto& loaded = weights_.projections[i];
+    const auto cols = projection.weight.rows;
+    const Rows made{projected_[i].floats(), hidden.rows, cols, cols};
+    backend_.matmul(hidden, *loaded.matrix, made,
+                    {.bias = loaded.bias_data(), .activation = projection.activation});
+    hidden = made;
+  }
+  return hidden;
 }
 
 void EncoderRunner::embed(std::span<const EncoderInput* const> inputs, const BatchContext& context,

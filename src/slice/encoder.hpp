@@ -18,6 +18,9 @@ namespace diffuse {
 struct EncoderInput {
   std::vector<std::int32_t> ids;
   std::vector<float> frames;
+  // Rows of memory, where they are to be more than come of it: in front of the projections, those behind are
+  // zeros. 0: as many as come of it.
+  std::int64_t padded_rows = 0;
 };
 
 // Rows of memory that come of an input.
@@ -27,6 +30,7 @@ std::int64_t memory_rows(const Encoder& encoder, const EncoderInput& input);
 struct EncodingPass {
   BatchContext context;
   std::vector<std::vector<std::int32_t>> pages;  // that the context looks at
+  std::vector<std::int64_t> padded_rows;         // of each input's memory
   Rows hidden;
   std::size_t next = 0;  // block
 };
@@ -52,6 +56,8 @@ class EncoderRunner {
   std::int64_t max_rows() const { return max_rows_; }
 
  private:
+  // hidden [rows, width] -> [rows, hidden], valid until the next call.
+  Rows project(Rows hidden);
   void embed(std::span<const EncoderInput* const> inputs, const BatchContext& context, Rows hidden);
   void convolve(const FramesFront& front, const LoadedFrames& loaded, const EncoderInput& input, Rows hidden);
 
@@ -62,8 +68,9 @@ class EncoderRunner {
   std::int64_t most_pages_;
   BlockRunner runner_;
   std::optional<EncodingPass> pass_;
-  Buffer hidden_;     // [max_rows, width]
-  Buffer projected_;  // [max_rows, hidden], where the encoder has a projection
+  Buffer hidden_;                  // [max_rows, width]
+  std::vector<Buffer> projected_;  // what each projection gives: [max_rows, its rows]
+  std::vector<float> padding_;     // the row of memory that a row of zeros gives: [hidden]
 };
 
 }  // namespace diffuse

@@ -15,6 +15,7 @@
 #include "schedule/step.hpp"
 #include "slice/block_runner.hpp"
 #include "slice/kv_pages.hpp"
+#include "slice/kv_pools.hpp"
 #include "slice/plan.hpp"
 #include "slice/weights.hpp"
 
@@ -33,9 +34,6 @@ struct ExecutorLimits {
   bool trace = false;
   std::vector<WatchedHead> watched = {};  // of the whole stack; see SampleSpec::watched_ids
 };
-
-// Device bytes that one page of every attention layer of these blocks takes.
-std::uint64_t kv_page_bytes(const Recipe& recipe, const RankSlice& slice, const Backend& backend);
 
 class Executor {
  public:

@@ -52,8 +52,10 @@ double touched_bytes(const TensorHeaders& headers, const Block& block) {
   return bytes;
 }
 
+// Once a request it runs over some hundred rows, and the stack that refines twenty to fifty times over
+// thousands: nothing beside a layer.
 double encoder_cost(const Recipe& recipe, const TensorHeaders& headers) {
-  if (!recipe.encoder) return 0;
+  if (!recipe.encoder || recipe.refinement) return 0;
   double bytes = 0;
   for (const auto& block : recipe.encoder->blocks) bytes += kBlockWeight * touched_bytes(headers, block);
   const bool frames = std::holds_alternative<FramesFront>(recipe.encoder->front);
@@ -79,13 +81,14 @@ RankSlice describe(const Recipe& recipe, const TensorHeaders& headers, RankSlice
     slice.encoder_cost = costs.encoder;
     slice.cost += costs.encoder;
   }
-  if (slice.front) take(tensors_of(recipe.front));
+  if (!slice.idle()) take(common_tensors(recipe));
+  if (slice.front) take(front_tensors(recipe));
   for (auto layer = slice.first_layer; layer < slice.end_layer; ++layer) {
     take(tensors_of(recipe.blocks[static_cast<std::size_t>(layer)]));
     slice.cost += costs.layers[static_cast<std::size_t>(layer)];
   }
   if (slice.back) {
-    take(tensors_of(recipe.back));
+    take(back_tensors(recipe));
     slice.cost += costs.back;
   }
   slice.weight_bytes = bytes_of(headers, slice.tensors);
@@ -102,6 +105,8 @@ std::vector<std::string> shared_tensors(const Recipe& recipe) {
   for (const auto& [tensor, count] : blocks) {
     if (count > 1) shared.push_back(tensor);
   }
+  const auto common = common_tensors(recipe);
+  shared.insert(shared.end(), common.begin(), common.end());
   return shared;
 }
 
@@ -147,7 +152,7 @@ Plan make_plan(const Recipe& recipe, const TensorHeaders& headers, std::int32_t 
   Costs costs;
   for (const auto& block : recipe.blocks)
     costs.layers.push_back(kBlockWeight * touched_bytes(headers, block));
-  costs.back = static_cast<double>(bytes_of(headers, tensors_of(recipe.back)));
+  costs.back = static_cast<double>(bytes_of(headers, back_tensors(recipe)));
   costs.encoder = encoder_cost(recipe, headers);
 
   std::vector<std::pair<std::int64_t, std::int64_t>> ranges;

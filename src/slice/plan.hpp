@@ -36,7 +36,8 @@ struct Plan {
   std::vector<RankSlice> ranks;  // one a rank, in order
   std::int32_t stages = 0;       // ranks that hold layers: 0 .. stages - 1
   std::int32_t encoder = -1;     // the rank that encodes: 0, or `stages` where there is one; -1: no encoder
-  // Tensors of which several slices need all, though they belong to one layer: each loads its own copy.
+  // Tensors of which several slices need all, though they belong to one layer or to none: each loads its own
+  // copy.
   std::vector<std::string> shared;
 
   std::string slices() const;  // "0-7,8-23"

@@ -52,6 +52,10 @@ class Loader {
     return loaded;
   }
 
+  LoadedLinear linear(const Projection& projection) {
+    return linear({&projection.weight}, {&projection.bias});
+  }
+
   std::shared_ptr<const PackedMatrix> matrix(const std::vector<const MatrixRef*>& parts,
                                              WeightUse use = WeightUse::matmul) {
     std::deque<std::vector<std::byte>> gathered;
@@ -220,7 +224,13 @@ LoadedStep load_step(Loader& loader, const Step& step) {
             return loaded;
           },
           [&](const CrossAttention& cross) -> LoadedStep {
-            CrossAttentionStep loaded{.step = &cross, .query = {}, .key_value = {}, .output = {}, .kv = {}};
+            CrossAttentionStep loaded{.step = &cross,
+                                      .query = {},
+                                      .key_value = {},
+                                      .output = {},
+                                      .query_norm = loader.norm(cross.query_norm),
+                                      .key_norm = loader.norm(cross.key_norm),
+                                      .kv = {}};
             loaded.query = loader.linear({&cross.query}, {&cross.query_bias});
             loaded.key_value =
                 loader.linear({&cross.key, &cross.value}, {&cross.key_bias, &cross.value_bias});
@@ -246,6 +256,9 @@ LoadedStep load_step(Loader& loader, const Step& step) {
             return loaded;
           },
           [](const Add& add) -> LoadedStep { return AddStep{&add}; },
+          [&](const Modulate& modulate) -> LoadedStep {
+            return ModulateStep{&modulate, loader.table(modulate.table)};
+          },
       },
       step);
 }
@@ -267,8 +280,7 @@ LoadedEncoder load_encoder(Loader& loader, const Encoder& encoder) {
   loader.forget();
   for (const auto& block : encoder.blocks) loaded.blocks.push_back(load_block(loader, block));
   loaded.norm = loader.norm(encoder.norm);
-  if (encoder.projection)
-    loaded.projection = loader.linear({&encoder.projection->weight}, {&encoder.projection->bias});
+  for (const auto& projection : encoder.projections) loaded.projections.push_back(loader.linear(projection));
   return loaded;
 }
 
@@ -296,11 +308,27 @@ std::set<std::string> used_again(const Recipe& recipe, const RankSlice& slice) {
     ends.blocks.clear();
     part(tensors_of(ends));
   }
-  if (slice.front) part(tensors_of(recipe.front));
+  if (slice.front) part(front_tensors(recipe));
   for (auto layer = slice.first_layer; layer < slice.end_layer; ++layer)
     part(tensors_of(recipe.blocks[static_cast<std::size_t>(layer)]));
-  if (slice.back) part(tensors_of(recipe.back));
+  if (slice.back) part(back_tensors(recipe));
   return again;
+}
+
+LoadedRefinement load_refinement(Loader& loader, const Refinement& refinement, const RankSlice& slice) {
+  LoadedRefinement loaded;
+  const auto& time = refinement.time;
+  loaded.time_first = loader.linear(time.first);
+  loaded.time_second = loader.linear(time.second);
+  loaded.time_condition = loader.linear(time.condition);
+  if (slice.front) loaded.front = loader.linear(refinement.front);
+  if (slice.back) {
+    loaded.back = {.norm = loader.norm(refinement.norm),
+                   .table = loader.table(refinement.table),
+                   .head = loader.linear(refinement.back)};
+  }
+  loader.forget();
+  return loaded;
 }
 
 }  // namespace
@@ -311,13 +339,15 @@ SliceWeights load_slice(const Recipe& recipe, const RankSlice& slice, const Chec
   SliceWeights weights;
   loader.keep(used_again(recipe, slice));
   if (slice.encoder) weights.encoder = load_encoder(loader, *recipe.encoder);
-  if (slice.front) {
+  const bool refines = recipe.refinement.has_value();
+  if (refines && !slice.idle()) weights.refinement = load_refinement(loader, *recipe.refinement, slice);
+  if (slice.front && !refines) {
     weights.front = loader.front(recipe.front);
     loader.forget();
   }
   for (auto layer = slice.first_layer; layer < slice.end_layer; ++layer)
     weights.blocks.push_back(load_block(loader, recipe.blocks[static_cast<std::size_t>(layer)]));
-  if (slice.back) {
+  if (slice.back && !refines) {
     auto& back = weights.back.emplace();
     back.norm = loader.norm(recipe.back.norm);
     back.head.matrix = load_head(loader, recipe.back);

@@ -48,6 +48,7 @@ struct AttentionStep {
 struct CrossAttentionStep {
   const CrossAttention* step;
   LoadedLinear query, key_value, output;
+  std::optional<LoadedNorm> query_norm, key_norm;
   KvPool kv;  // set by the executor
 };
 struct MlpStep {
@@ -62,7 +63,12 @@ struct ExpertsStep {
 struct AddStep {
   const Add* step;
 };
-using LoadedStep = std::variant<NormStep, AttentionStep, CrossAttentionStep, MlpStep, ExpertsStep, AddStep>;
+struct ModulateStep {
+  const Modulate* step;
+  Buffer table;  // f32 [rows, hidden]
+};
+using LoadedStep =
+    std::variant<NormStep, AttentionStep, CrossAttentionStep, MlpStep, ExpertsStep, AddStep, ModulateStep>;
 
 struct LoadedFront {
   std::shared_ptr<const PackedMatrix> embedding;
@@ -80,7 +86,19 @@ struct LoadedEncoder {
   std::variant<LoadedFront, LoadedFrames> front;
   std::vector<std::vector<LoadedStep>> blocks;
   std::optional<LoadedNorm> norm;
-  std::optional<LoadedLinear> projection;
+  std::vector<LoadedLinear> projections;
+};
+
+// Of a stack that refines: what every slice holds, and the ends where the slice has them.
+struct LoadedRefinement {
+  struct Back {
+    LoadedNorm norm;
+    Buffer table;  // f32 [2, hidden]
+    LoadedLinear head;
+  };
+  LoadedLinear time_first, time_second, time_condition;
+  std::optional<LoadedLinear> front;
+  std::optional<Back> back;
 };
 
 // Points into the recipe that it was loaded from, which must outlive it.
@@ -94,6 +112,7 @@ struct SliceWeights {
   std::optional<Front> front;
   std::vector<std::vector<LoadedStep>> blocks;
   std::optional<Back> back;
+  std::optional<LoadedRefinement> refinement;   // in the place of front and back
   std::map<std::string, std::uint64_t> hashes;  // of each tensor that was read
   std::uint64_t bytes_read = 0;                 // of the checkpoint; equals the plan's weight_bytes
 };

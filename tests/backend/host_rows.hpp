@@ -87,6 +87,11 @@ class HostRows : public Backend {
     const Rows to = call.written(y);
     inner_->add(call.read(x), to, scale);
   }
+  void add_gated(ConstRows x, const float* gate, Rows y) override {
+    Call call(*this);
+    const Rows to = call.written(y);
+    inner_->add_gated(call.read(x), call.read(gate, y.cols), to);
+  }
   void scale(Rows y, float factor) override {
     Call call(*this);
     inner_->scale(call.written(y), factor);
@@ -113,6 +118,10 @@ class HostRows : public Backend {
   void kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::span<const Segment> segments) override {
     Call call(*this);
     inner_->kv_write(pool, call.read(k), call.read(v), segments);
+  }
+  void extrapolate(const KvPool& pool, std::span<const std::int32_t> from, std::span<const std::int32_t> to,
+                   float weight) override {
+    inner_->extrapolate(pool, from, to, weight);
   }
   void attend(const AttentionArgs& args) override {
     Call call(*this);

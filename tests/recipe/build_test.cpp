@@ -39,6 +39,8 @@ class Coverage {
     for (const auto* matrix : {&step.query, &step.key, &step.value, &step.output}) add(*matrix);
     for (const auto* bias : {&step.query_bias, &step.key_bias, &step.value_bias, &step.output_bias})
       add(*bias);
+    add(step.query_norm);
+    add(step.key_norm);
   }
   void operator()(const Mlp& step) {
     add(step.gate);
@@ -55,6 +57,7 @@ class Coverage {
     }
   }
   void operator()(const Add&) {}
+  void operator()(const Modulate& step) { add(step.table); }
 
   std::map<std::string, std::multiset<std::int64_t>> elements;
 

@@ -66,12 +66,12 @@ TEST(CodebookRecipe, ProjectsTheMemoryWhereWidthsDiffer) {
   const auto narrow = golden("musicgen").build();
   EXPECT_EQ(narrow.encoder->width, 24);
   EXPECT_EQ(narrow.encoder->hidden, 32);
-  ASSERT_TRUE(narrow.encoder->projection);
-  EXPECT_EQ(narrow.encoder->projection->weight.rows, 32);
+  ASSERT_EQ(narrow.encoder->projections.size(), 1U);
+  EXPECT_EQ(narrow.encoder->projections[0].weight.rows, 32);
   const auto equal = golden("musicgen-stereo").build();
   EXPECT_EQ(equal.encoder->width, 24);
   EXPECT_EQ(equal.encoder->hidden, 24);
-  EXPECT_FALSE(equal.encoder->projection);
+  EXPECT_TRUE(equal.encoder->projections.empty());
 }
 
 TEST(CodebookRecipe, ReadsTheCodec) {

@@ -62,7 +62,10 @@ class Description {
     return made.text_;
   }
 
-  void operator()(const Norm& step) { line("norm", step.in, step.out, step.norm); }
+  void operator()(const Norm& step) {
+    line("norm", step.in, step.out, step.norm);
+    if (step.modulation) line("modulated by", step.modulation->shift, step.modulation->scale);
+  }
   void operator()(const Attention& step) {
     line("attention", step.in, step.out, step.query, step.query_bias, step.key, step.key_bias, step.value,
          step.value_bias, step.output, step.output_bias, step.query_norm, step.key_norm, step.norm_whole_row,
@@ -77,6 +80,7 @@ class Description {
     line("cross attention", step.in, step.out, step.query, step.query_bias, step.key, step.key_bias,
          step.value, step.value_bias, step.output, step.output_bias, step.heads, step.kv_heads, step.head_dim,
          step.value_dim, step.scale);
+    if (step.query_norm || step.key_norm) line("normed", step.query_norm, step.key_norm);
   }
   void operator()(const Mlp& step) {
     line("mlp", step.in, step.out, step.gate, step.gate_bias, step.up, step.up_bias, step.down,
@@ -87,7 +91,11 @@ class Description {
          step.renormalize, step.scale, static_cast<int>(step.activation));
     for (const auto& expert : step.experts) line("expert", expert.gate, expert.up, expert.down);
   }
-  void operator()(const Add& step) { line("add", step.from, step.to, step.scale); }
+  void operator()(const Add& step) {
+    line("add", step.from, step.to, step.scale);
+    if (step.gate) line("gated by", *step.gate);
+  }
+  void operator()(const Modulate& step) { line("modulate", step.table); }
 
  private:
   template <typename... Parts>

@@ -131,7 +131,7 @@ class GoldenMusic : public testing::TestWithParam<GoldenCase> {
 
 void GoldenMusic::check_memory() {
   auto bare = recipe_;
-  bare.encoder->projection.reset();
+  bare.encoder->projections.clear();
   bare.encoder->hidden = bare.encoder->width;
   expect_near(memory_of(subject_, bare, *backend_), subject_.golden.floats("memory"), "memory");
   if (!subject_.golden.has("projected")) return;  // cases as golden.py makes them have none, nor logits

@@ -108,6 +108,24 @@ void CpuBackend::kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::spa
   }
 }
 
+void CpuBackend::extrapolate(const KvPool& pool, std::span<const std::int32_t> from,
+                             std::span<const std::int32_t> to, float weight) {
+  if (from.size() != to.size())
+    throw_internal("CPU backend: pages extrapolated from another number of pages");
+  const auto bytes = static_cast<std::int64_t>(kv_page_bytes(pool.spec));
+  pool_.parallel_for(to.size(), [&](std::size_t index, int) {
+    const std::byte* x = pool.memory.data() + from[index] * bytes;
+    std::byte* y = pool.memory.data() + to[index] * bytes;
+    if (compute_ == Compute::bf16) {
+      kernels_.extrapolate_bf16(reinterpret_cast<const std::uint16_t*>(x),
+                                reinterpret_cast<std::uint16_t*>(y), weight, bytes / 2);
+    } else {
+      kernels_.extrapolate_f32(reinterpret_cast<const float*>(x), reinterpret_cast<float*>(y), weight,
+                               bytes / 4);
+    }
+  });
+}
+
 std::vector<CpuBackend::AttentionBlock> CpuBackend::attention_blocks(const AttentionArgs& args) const {
   const std::int64_t kv_heads = args.kv->spec.kv_heads;
   const std::int64_t group = args.heads / kv_heads;

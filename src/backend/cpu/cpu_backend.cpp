@@ -119,6 +119,13 @@ void CpuBackend::add(ConstRows x, Rows y, float scale) {
   });
 }
 
+void CpuBackend::add_gated(ConstRows x, const float* gate, Rows y) {
+  same_shape(x, y, "gated addition of different shapes");
+  each_row(y.rows, y.cols, [&](std::int64_t row) {
+    kernels_.add_gated(x.data + row * x.stride, gate, y.data + row * y.stride, y.cols);
+  });
+}
+
 void CpuBackend::scale(Rows y, float factor) {
   each_row(y.rows, y.cols,
            [&](std::int64_t row) { kernels_.scale(y.data + row * y.stride, factor, y.cols); });

@@ -72,6 +72,25 @@ void CudaBackend::kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::sp
       "writing keys and values");
 }
 
+void CudaBackend::extrapolate(const KvPool& pool, std::span<const std::int32_t> from,
+                              std::span<const std::int32_t> to, float weight) {
+  require(from.size() == to.size(), "pages extrapolated from another number of pages");
+  if (to.empty()) return;
+  device_->use();
+  std::vector<std::int32_t> both(from.begin(), from.end());
+  both.insert(both.end(), to.begin(), to.end());
+  const auto* pages = moved_pages_.put(*device_, staging_, std::span<const std::int32_t>(both));
+  device_->launched(
+      kernels::cuda::extrapolate(stream(), {.pool = pool.memory.data(),
+                                            .page_bytes = static_cast<std::int64_t>(kv_page_bytes(pool.spec)),
+                                            .bf16 = compute_ == Compute::bf16,
+                                            .from = pages,
+                                            .to = pages + from.size(),
+                                            .pages = static_cast<std::int64_t>(to.size()),
+                                            .weight = weight}),
+      "extrapolating keys and values");
+}
+
 CudaBackend::AttentionKey CudaBackend::key_of(const AttentionArgs& args) {
   const auto& spec = args.kv->spec;
   return {args.heads, args.window, args.causal, spec.kv_heads, spec.head_dim, spec.value_dim};

@@ -144,6 +144,12 @@ void CudaBackend::add(ConstRows x, Rows y, float scale) {
   device_->launched(kernels::cuda::add_scaled(stream(), in(x), out(y), scale), "an addition");
 }
 
+void CudaBackend::add_gated(ConstRows x, const float* gate, Rows y) {
+  same_shape(x, y, "gated addition of different shapes");
+  device_->use();
+  device_->launched(kernels::cuda::add_gated(stream(), in(x), gate, out(y)), "a gated addition");
+}
+
 void CudaBackend::scale(Rows y, float factor) {
   device_->use();
   device_->launched(kernels::cuda::scale_rows(stream(), out(y), factor), "scaling rows");

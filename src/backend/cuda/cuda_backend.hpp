@@ -50,6 +50,7 @@ class CudaBackend : public Backend {
   void gate(ConstRows x, Rows y, Activation activation) override;
   void activate(ConstRows x, Rows y, Activation activation) override;
   void add(ConstRows x, Rows y, float scale) override;
+  void add_gated(ConstRows x, const float* gate, Rows y) override;
   void scale(Rows y, float factor) override;
   void softcap(Rows y, float cap) override;
   void rope(const RopeArgs& args) override;
@@ -57,6 +58,8 @@ class CudaBackend : public Backend {
 
   std::size_t kv_page_bytes(const KvSpec& spec) const override;
   void kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::span<const Segment> segments) override;
+  void extrapolate(const KvPool& pool, std::span<const std::int32_t> from, std::span<const std::int32_t> to,
+                   float weight) override;
   void attend(const AttentionArgs& args) override;
   void attention_weights(const AttentionWeightsArgs& args) override;
   void experts(const ExpertsArgs& args) override;
@@ -123,7 +126,7 @@ class CudaBackend : public Backend {
   std::set<Packed> packed_;
   Staging staging_;
   Products products_;
-  Table ids_, positions_, slots_, watched_pages_;
+  Table ids_, positions_, slots_, watched_pages_, moved_pages_;
   // By what a plan depends on beside the segments: heads, window, causal, and the pages' shape.
   std::map<AttentionKey, PlannedAttention> attentions_;
   Scratch inputs_, results_;  // of a product: rows as it reads them, and its padded result
