@@ -319,8 +319,8 @@ std::vector<std::int64_t> Picture::borders() const {
   return patch_borders(grid.frames * grid.height, grid.tokens(), patches.patches);
 }
 
-std::int64_t Picture::pages() const {
-  return branches() * refinement_pages(grid.tokens(), text_rows, keeps_history());
+std::int64_t Picture::pages(bool with_history) const {
+  return branches() * refinement_pages(grid.tokens(), text_rows, with_history);
 }
 
 bool Picture::can_start_at(std::int64_t step) const {
@@ -336,7 +336,7 @@ RefinementNeed need_of(const Picture& picture) {
   need.branches = picture.branches();
   need.borders = picture.borders();
   need.settings = picture.patches;
-  need.pages = picture.pages();
+  need.pages = picture.pages(picture.history);
   return need;
 }
 

@@ -33,6 +33,7 @@ struct Picture {
   float guidance = 1;
   PatchSettings patches;
   float extrapolation = 0;  // of keys and values, in patched steps
+  bool history = false;     // its slots keep two steps: as all of a run do, where one needs it
   std::int64_t first_step = 0;
   std::vector<float> rows;  // the latent at first_step: [tokens, inputs]
   SamplerState state;       // and the scheduler's state there
@@ -40,7 +41,7 @@ struct Picture {
 
   std::int32_t branches() const { return static_cast<std::int32_t>(texts.size()); }
   std::vector<std::int64_t> borders() const;
-  std::int64_t pages() const;  // of keys and values, of all branches
+  std::int64_t pages(bool with_history) const;  // of keys and values, of all branches
   bool keeps_history() const { return extrapolation != 0 && patches.patches > 1; }
   // Whether its steps from there on are the same for one that starts there: what patched steps read of the
   // steps before them must be run anew.
@@ -82,7 +83,6 @@ struct RefinementPlan {
   std::vector<std::int64_t> layers;  // of digests that each stage holds: its own, and one more on the first
   std::int64_t kv_pages = 0;
   EncoderRunner* encoder = nullptr;  // on rank 0
-  std::int64_t text_hidden = 0;      // of the encoder's rows
   bool trace = false;
 };
 

@@ -36,17 +36,6 @@ std::int64_t useful_pages(const std::vector<Sequence>& sequences, std::size_t pl
 
 }  // namespace
 
-// Travels from rank 0 before each run; the plan's digest guards against ranks that see different files.
-struct SplitRun::Setup {
-  std::uint64_t plan = 0;
-  std::int64_t max_rows = 0;
-  std::int64_t kv_pages = 0;
-  std::int64_t encode_rows = 0;
-  std::uint64_t watched = 0;  // heads, whose list follows
-  std::uint8_t trace = 0;
-  std::uint8_t padding[7] = {};
-};
-
 std::int64_t kv_budget(const Recipe& recipe, const Plan& plan, const Backend& backend,
                        std::span<const std::uint64_t> bytes) {
   std::int64_t pages = std::numeric_limits<std::int32_t>::max();
@@ -198,6 +187,10 @@ void SplitRun::follow() {
   const auto& slice = plan_.ranks[static_cast<std::size_t>(transport_.rank())];
   if (slice.idle()) {
     if (slice.encoder) encode(setup.encode_rows);
+    return;
+  }
+  if (recipe_.refinement) {
+    follow_refinement(setup);
     return;
   }
   Executor executor(recipe_, slice, backend_, weights_,

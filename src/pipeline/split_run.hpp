@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "core/log.hpp"
 #include "pipeline/driver.hpp"
+#include "pipeline/refinement_driver.hpp"
 #include "slice/executor.hpp"
 #include "slice/plan.hpp"
 
@@ -48,15 +49,30 @@ class SplitRun {
   // Rank 0. All sequences must fit `options.kv_pages`.
   DriverReport run(const std::vector<Sequence>& sequences, const RunOptions& options,
                    const DriverEvents& events);
-  // Every other rank, once for each run().
+  // Rank 0, of a stack that refines. All pictures must fit `kv_pages`.
+  RefinementReport refine(std::vector<Picture> pictures, std::int64_t kv_pages, bool trace,
+                          const RefinementEvents& events);
+  // Every other rank, once for each run() or refine().
   void follow();
 
  private:
-  struct Setup;
+  // Travels from rank 0 before each run; the plan's digest guards against ranks that see different files.
+  struct Setup {
+    std::uint64_t plan = 0;
+    std::int64_t max_rows = 0;
+    std::int64_t kv_pages = 0;
+    std::int64_t encode_rows = 0;
+    std::uint64_t watched = 0;  // heads, whose list follows
+    std::uint8_t trace = 0;
+    std::uint8_t history = 0;  // see RefinementLimits
+    std::uint8_t padding[6] = {};
+  };
   void exchange_loads(const LoadReport& mine);
   Setup agree(const Setup& mine);
   std::vector<WatchedHead> agree_on_watched(std::vector<WatchedHead> heads, std::uint64_t count);
   void encode(std::int64_t rows);
+  RefinementLimits refinement_limits(const Setup& setup) const;
+  void follow_refinement(const Setup& setup);
 
   const Recipe& recipe_;
   const Plan& plan_;

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "pipeline/refinement_work.hpp"
 #include "pipeline/text_work.hpp"
 #include "schedule/step.hpp"
 #include "transport/transport.hpp"
@@ -45,7 +46,7 @@ struct StageOptions {
 };
 
 // What differs from shape to shape.
-using StageWork = std::variant<TextWork>;
+using StageWork = std::variant<TextWork, RefinementWork>;
 
 class Stage {
  public:

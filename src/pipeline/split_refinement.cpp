@@ -1,0 +1,55 @@
+#include <algorithm>
+#include <utility>
+
+#include "core/error.hpp"
+#include "pipeline/split_run.hpp"
+
+namespace diffuse {
+
+RefinementLimits SplitRun::refinement_limits(const Setup& setup) const {
+  return {.max_rows = setup.max_rows, .kv_pages = setup.kv_pages, .history = setup.history != 0};
+}
+
+RefinementReport SplitRun::refine(std::vector<Picture> pictures, std::int64_t kv_pages, bool trace,
+                                  const RefinementEvents& events) {
+  Setup mine{.max_rows = 1, .encode_rows = 1, .trace = trace};
+  std::int64_t all_pages = 0;
+  for (const auto& picture : pictures) {
+    mine.max_rows = std::max(mine.max_rows, picture.grid.tokens());
+    mine.encode_rows = std::max(mine.encode_rows, picture.text_rows);
+    mine.history |= static_cast<std::uint8_t>(picture.keeps_history());
+    all_pages += picture.pages(mine.history != 0);
+  }
+  // A slot keeps two steps for all pictures or for none.
+  for (auto& picture : pictures) picture.history = mine.history != 0;
+  mine.kv_pages = std::min(kv_pages, std::max<std::int64_t>(all_pages, 1));
+  const auto setup = agree(mine);
+
+  const auto& slice = plan_.ranks.front();
+  if (!slice.encoder) throw_internal("rank 0 does not hold the text encoder of a stack that refines");
+  RefinementExecutor executor(recipe_, slice, backend_, weights_, refinement_limits(setup));
+  Stage stage(RefinementWork(executor, backend_, trace), backend_, transport_, recipe_,
+              {.stages = plan_.stages, .encoder = plan_.encoder, .flip = {}});
+  EncoderRunner encoder(recipe_, *weights_.encoder, backend_, setup.encode_rows);
+  RefinementPlan plan;
+  for (const auto& each : plan_.ranks) {
+    if (!each.idle()) plan.layers.push_back(each.layers() + (each.front ? 1 : 0));
+  }
+  plan.kv_pages = setup.kv_pages;
+  plan.encoder = &encoder;
+  plan.trace = trace;
+  auto report = diffuse::refine(stage, transport_, *recipe_.refinement, std::move(pictures), plan, events);
+  log_.end_progress();
+  return report;
+}
+
+void SplitRun::follow_refinement(const Setup& setup) {
+  const auto& slice = plan_.ranks[static_cast<std::size_t>(transport_.rank())];
+  RefinementExecutor executor(recipe_, slice, backend_, weights_, refinement_limits(setup));
+  Stage stage(RefinementWork(executor, backend_, setup.trace != 0), backend_, transport_, recipe_,
+              {.stages = plan_.stages, .encoder = plan_.encoder, .flip = {}});
+  const auto report = stage.loop();
+  transport_.send_now(0, Channel::result, std::as_bytes(std::span(&report, 1)), {"the report of a stage"});
+}
+
+}  // namespace diffuse
