@@ -290,6 +290,16 @@ struct PatchSize {
   bool operator==(const PatchSize&) const = default;
 };
 
+// What a request gets that says nothing.
+struct PictureDefaults {
+  std::int64_t steps = 0;
+  double guidance = 1;
+  std::int64_t height = 0;  // of pixels
+  std::int64_t width = 0;
+  std::int64_t frames = 1;
+  double rate = 0;  // of its frames a second; 0: it is one picture
+};
+
 // What a stack has that refines a latent picture [channels, frames, height, width]. A token is a patch of it;
 // tokens stand in the order frame, row, column, all in one sequence.
 struct Refinement {
@@ -298,6 +308,7 @@ struct Refinement {
   PatchSize patch;
   std::array<std::int64_t, kAxes> most_patches = {};  // along each axis
   std::int64_t text_rows = 0;  // of memory, where a request says nothing: a shorter text is padded to it
+  PictureDefaults defaults;
   TimeEmbedding time;
   Projection front;  // [hidden, channels * patch elements], of a patch's channels, frames, rows, columns
   NormSpec norm;     // before the last product, scaled and shifted as blocks are, by both rows of

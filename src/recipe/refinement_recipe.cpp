@@ -27,6 +27,7 @@ struct RefinementFacts {
   std::string_view pipeline;
   std::string_view stack;  // class of its transformer
   std::int64_t text_rows = 0;
+  PictureDefaults defaults = {};  // of the pipeline's call; the rate is its documentation's
   double rope_theta = 10000;
   double time_base = 10000;  // of the sinusoids' wavelengths
   Facts blocks = {};
@@ -38,6 +39,7 @@ constexpr std::array kRefinements = {
         .pipeline = "WanPipeline",
         .stack = "WanTransformer3DModel",
         .text_rows = 512,
+        .defaults = {.steps = 50, .guidance = 5, .height = 480, .width = 832, .frames = 81, .rate = 16},
         .blocks =
             {
                 .activation = "gelu_pytorch_tanh",
@@ -131,6 +133,7 @@ class RefinementBuilder {
     made.patch = patch_size();
     made.most_patches.fill(config_.integer(keys::kMostPatches, 1, kMostAxis).value_or(1024));
     made.text_rows = facts_.text_rows;
+    made.defaults = facts_.defaults;
     made.time = time_embedding();
     made.front = patch_embedding(made);
     recipe_.ropes = {grid_rope()};

@@ -42,6 +42,7 @@ struct GenerateOptions {
   std::optional<std::int64_t> width;
   std::optional<std::int64_t> num_frames;
   std::optional<std::int64_t> num_videos_per_prompt;
+  std::optional<std::int64_t> max_sequence_length;  // rows of text that the stack reads
 };
 
 // Reads a `generate` object over `base`: names that it does not give keep base's value, null counts as not

@@ -1,0 +1,244 @@
+#include "pipeline/picture_request.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/hash.hpp"
+#include "core/overloaded.hpp"
+#include "pipeline/latent_rows.hpp"
+#include "sampler/torch_randn.hpp"
+#include "text/prompt_clean.hpp"
+
+namespace diffuse {
+namespace {
+
+constexpr std::array<std::string_view, 8> kPictureKeys = {
+    "num_inference_steps", "guidance_scale",        "height", "width",
+    "num_frames",          "num_videos_per_prompt", "seed",   "max_sequence_length"};
+
+// More than any memory holds, and few enough that sizes of it do not overflow.
+constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+
+std::int64_t divided(std::int64_t pixels, std::int64_t unit, const char* name) {
+  if (pixels % unit != 0) {
+    const auto below = std::max(pixels / unit * unit, unit);
+    throw_bad_data(std::string("`") + name + "` is " + std::to_string(pixels) +
+                   ", and this model makes multiples of " + std::to_string(unit) + "; " +
+                   (pixels < unit ? std::to_string(unit)
+                                  : std::to_string(below) + " or " + std::to_string(below + unit)) +
+                   " would do");
+  }
+  return pixels / unit;
+}
+
+class Preparer {
+ public:
+  Preparer(const PictureSide& side, const Recipe& recipe, const PatchFlags& patches, std::int64_t kv_pages)
+      : side_(side), recipe_(recipe), stack_(*recipe.refinement), patches_(patches), kv_pages_(kv_pages) {}
+
+  void prepare(PreparedPicture& out, const Request& request, const GenerateOptions& options) const {
+    if (request.audio) throw_bad_data("it holds sound, and this model reads none");
+    if (!request.language.empty())
+      throw_bad_data("`language` says what to translate a text into, and this model makes pictures of it");
+    read_size(out, options);
+    out.samples = options.num_videos_per_prompt.value_or(1);
+    out.guidance = static_cast<float>(options.guidance_scale.value_or(stack_.defaults.guidance));
+    out.text_rows = options.max_sequence_length.value_or(stack_.text_rows);
+    out.texts.push_back(text_of(request, out.text_rows));
+    out.prompt_tokens = static_cast<std::int64_t>(out.texts.front()->ids.size());
+    if (out.guidance > 1) {
+      out.texts.push_back(encoded(request.negative_prompt, "the negative prompt", out.text_rows));
+    } else if (!request.negative_prompt.empty()) {
+      throw_bad_data("`negative_prompt` guides nothing where `guidance_scale` is 1 or less");
+    }
+    const auto steps = options.num_inference_steps.value_or(stack_.defaults.steps);
+    out.scheduler = std::make_shared<const Scheduler>(make_scheduler(side_.scheduler, steps));
+    check_latent(out, request);
+    out.latent = request.latent;
+    check_memory(out);
+  }
+
+ private:
+  void read_size(PreparedPicture& out, const GenerateOptions& options) const {
+    const auto& defaults = stack_.defaults;
+    const auto& patch = stack_.patch;
+    out.height = options.height.value_or(defaults.height);
+    out.width = options.width.value_or(defaults.width);
+    out.frames = options.num_frames.value_or(defaults.frames);
+    out.grid.height = divided(out.height, side_.space_scale * patch.height, "height");
+    out.grid.width = divided(out.width, side_.space_scale * patch.width, "width");
+    const auto scale = side_.time_scale;
+    if ((out.frames - 1) % scale != 0) {
+      const auto below = (out.frames - 1) / scale * scale + 1;
+      throw_bad_data("`num_frames` is " + std::to_string(out.frames) +
+                     ", and this model makes one and multiples of " + std::to_string(scale) + " more; " +
+                     std::to_string(below) + " or " + std::to_string(below + scale) + " would do");
+    }
+    const auto latent_frames = (out.frames - 1) / scale + 1;
+    if (latent_frames % patch.frames != 0)
+      throw_bad_data("`num_frames` is " + std::to_string(out.frames) + ", which is " +
+                     std::to_string(latent_frames) + " frames of the latent, and the stack takes " +
+                     std::to_string(patch.frames) + " at once");
+    out.grid.frames = latent_frames / patch.frames;
+    const std::array<std::pair<std::int64_t, const char*>, kAxes> axes = {
+        {{out.grid.frames, "num_frames"}, {out.grid.height, "height"}, {out.grid.width, "width"}}};
+    for (std::size_t axis = 0; axis < axes.size(); ++axis) {
+      if (axes[axis].first > stack_.most_patches[axis])
+        throw_bad_data(std::string("`") + axes[axis].second + "` comes to " +
+                       std::to_string(axes[axis].first) + " tokens along it, and the stack has room for " +
+                       std::to_string(stack_.most_patches[axis]));
+    }
+    if (out.grid.frames * out.grid.height > kMostTokens / out.grid.width)
+      throw_bad_data("height, width and num_frames together come to more than " +
+                     std::to_string(kMostTokens) + " tokens");
+  }
+
+  std::shared_ptr<const EncoderInput> encoded(const std::string& text, const std::string& name,
+                                              std::int64_t text_rows) const {
+    return checked(side_.tokenizer.encode(cleaned_prompt(text), true), name, text_rows);
+  }
+
+  std::shared_ptr<const EncoderInput> checked(std::vector<std::int32_t> ids, const std::string& name,
+                                              std::int64_t text_rows) const {
+    const auto count = static_cast<std::int64_t>(ids.size());
+    if (count == 0) throw_bad_data(name + " is empty, and the tokenizer puts no token behind a text");
+    if (count > text_rows)
+      throw_bad_data(name + " has " + std::to_string(count) + " tokens, and the stack reads " +
+                     std::to_string(text_rows) + " rows of text; shorten it, or raise `max_sequence_length`");
+    for (const auto id : ids) {
+      if (id < 0 || id >= recipe_.encoder->vocab)
+        throw_bad_data(name + " holds the token id " + std::to_string(id) +
+                       ", but the text encoder's vocabulary ends at " +
+                       std::to_string(recipe_.encoder->vocab - 1));
+    }
+    auto input = std::make_shared<EncoderInput>();
+    input->ids = std::move(ids);
+    input->padded_rows = text_rows;
+    return input;
+  }
+
+  std::shared_ptr<const EncoderInput> text_of(const Request& request, std::int64_t text_rows) const {
+    using Input = std::shared_ptr<const EncoderInput>;
+    return std::visit(
+        Overloaded{
+            [&](const Prompt& prompt) -> Input { return encoded(prompt.text, "the prompt", text_rows); },
+            [&](const Tokens& tokens) -> Input { return checked(tokens.ids, "the prompt", text_rows); },
+            [](const Messages&) -> Input {
+              throw_bad_data("it has `messages`, and this model reads a `prompt`");
+            },
+            [](const NoText&) -> Input { throw_bad_data("it has no `prompt`"); },
+            [](const Unusable& unusable) -> Input { throw_bad_data(unusable.why); },
+        },
+        request.input);
+  }
+
+  void check_latent(const PreparedPicture& out, const Request& request) const {
+    const auto needed = out.latent_elements(stack_);
+    if (request.latent.empty()) return;
+    if (static_cast<std::int64_t>(request.latent.size()) != needed)
+      throw_bad_data("its latent has " + std::to_string(request.latent.size()) + " elements, and " +
+                     std::to_string(out.frames) + " frames of " + std::to_string(out.height) + " x " +
+                     std::to_string(out.width) + " start from " + std::to_string(needed));
+    if (out.samples != 1)
+      throw_bad_data("`num_videos_per_prompt` is more than one, and a given latent makes one");
+  }
+
+  void check_memory(const PreparedPicture& out) const {
+    const auto picture = make_picture_of(out);
+    const auto needed = picture.pages(picture.keeps_history());
+    if (needed > kv_pages_)
+      throw_bad_data("it takes " + std::to_string(needed) + " pages of key-value memory (" +
+                     std::to_string(out.grid.tokens()) + " tokens, " + std::to_string(out.texts.size()) +
+                     " branches), and there is room for " + std::to_string(kv_pages_) +
+                     "; raise --kv-memory or make it smaller");
+  }
+
+  Picture make_picture_of(const PreparedPicture& out) const {
+    Picture picture;
+    picture.grid = out.grid;
+    picture.texts = out.texts;
+    picture.text_rows = out.text_rows;
+    picture.patches = patches_.settings;
+    picture.extrapolation = patches_.extrapolation;
+    picture.scheduler = out.scheduler;
+    return picture;
+  }
+
+  const PictureSide& side_;
+  const Recipe& recipe_;
+  const Refinement& stack_;
+  const PatchFlags& patches_;
+  std::int64_t kv_pages_;
+};
+
+}  // namespace
+
+PictureSide PictureSide::open(const std::filesystem::path& folder, std::int64_t space_scale,
+                              std::int64_t time_scale) {
+  const auto scheduler = folder / "scheduler" / "scheduler_config.json";
+  if (!std::filesystem::exists(scheduler))
+    throw_missing("opening the pipeline '" + folder.string() +
+                  "': it has no scheduler/scheduler_config.json");
+  if (!Tokenizer::present(folder / "tokenizer"))
+    throw_missing("opening the pipeline '" + folder.string() +
+                  "': tokenizer/ holds neither tokenizer.json nor a sentencepiece model");
+  return {Tokenizer::load(folder / "tokenizer"), read_json(scheduler), space_scale, time_scale};
+}
+
+void check_picture_keys(const Json& generate, const std::string& what) {
+  for (const auto& [key, value] : generate.items()) {
+    if (!value.is_null() && std::ranges::find(kPictureKeys, key) == kPictureKeys.end())
+      throw_bad_data(what + ": '" + key + "' has no meaning for a picture; leave it out");
+  }
+}
+
+std::vector<PreparedPicture> prepare_pictures(const Job& job, const PictureSide& side, const Recipe& recipe,
+                                              const PatchFlags& patches, std::int64_t kv_pages) {
+  const auto defaults = parse_generate(job.generate, "the job's generate");
+  check_picture_keys(job.generate, "the job's generate");
+  const Preparer preparer(side, recipe, patches, kv_pages);
+  std::vector<PreparedPicture> prepared;
+  for (std::size_t index = 0; index < job.requests.size(); ++index) {
+    const auto& request = job.requests[index];
+    auto& out = prepared.emplace_back();
+    out.id = request.id;
+    try {
+      check_picture_keys(request.generate, "generate");
+      const auto options = parse_generate(request.generate, "generate", defaults);
+      out.seed = options.seed.value_or(digest64(std::as_bytes(std::span(job.sha256)), index));
+      preparer.prepare(out, request, options);
+    } catch (const Error& problem) {
+      if (problem.code() == ExitCode::internal) throw;
+      out.problem = problem.what();
+    }
+  }
+  return prepared;
+}
+
+Picture make_picture(const PreparedPicture& request, std::size_t index, std::int64_t sample,
+                     const PatchFlags& patches, const Refinement& stack) {
+  Picture picture;
+  picture.request = static_cast<std::int64_t>(index);
+  picture.grid = request.grid;
+  picture.texts = request.texts;
+  picture.text_rows = request.text_rows;
+  picture.guidance = request.guidance;
+  picture.patches = patches.settings;
+  picture.extrapolation = patches.extrapolation;
+  picture.scheduler = request.scheduler;
+  auto latent = request.latent;
+  if (latent.empty()) {
+    const auto elements = static_cast<std::size_t>(request.latent_elements(stack));
+    const auto noise = torch_randn(request.seed, elements * static_cast<std::size_t>(request.samples));
+    const auto own = std::span(noise).subspan(elements * static_cast<std::size_t>(sample), elements);
+    latent.assign(own.begin(), own.end());
+  }
+  picture.rows = to_rows(latent, request.grid, stack);
+  return picture;
+}
+
+}  // namespace diffuse

@@ -1,0 +1,68 @@
+#pragma once
+// From a job to pictures: what rank 0 does before a stack that refines runs. A request that cannot be
+// answered gets its reason here and takes no part; the others are not disturbed.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "job/job.hpp"
+#include "pipeline/refinement_driver.hpp"
+#include "recipe/recipe.hpp"
+#include "text/generate_options.hpp"
+#include "text/tokenizer.hpp"
+
+namespace diffuse {
+
+// What of a pipeline's folder concerns the client, beside its weights.
+struct PictureSide {
+  Tokenizer tokenizer;
+  Json scheduler;                // scheduler_config.json
+  std::int64_t space_scale = 1;  // pixels that a latent element stands for, a side
+  std::int64_t time_scale = 1;   // frames, all but the first
+
+  // Throws missing input where a component's folder is not there.
+  static PictureSide open(const std::filesystem::path& folder, std::int64_t space_scale,
+                          std::int64_t time_scale);
+};
+
+// How the pictures of a run are cut.
+struct PatchFlags {
+  PatchSettings settings;
+  float extrapolation = 0;
+};
+
+struct PreparedPicture {
+  std::string id;
+  std::string problem;     // not empty: the request is bad, and this is why
+  std::uint64_t seed = 0;  // that its noise is drawn of
+  std::int64_t samples = 1;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t height = 0, width = 0, frames = 1;  // of pixels
+  TokenGrid grid;
+  std::vector<std::shared_ptr<const EncoderInput>> texts;
+  std::int64_t text_rows = 0;
+  float guidance = 1;
+  std::shared_ptr<const Scheduler> scheduler;
+  std::vector<float> latent;  // that was given
+
+  std::int64_t latent_elements(const Refinement& stack) const { return grid.tokens() * stack.inputs(); }
+};
+
+// One a request, in job order. Seeds that the job does not give are derived from its bytes. `kv_pages`: of
+// every stage's budget.
+std::vector<PreparedPicture> prepare_pictures(const Job& job, const PictureSide& side, const Recipe& recipe,
+                                              const PatchFlags& patches, std::int64_t kv_pages);
+
+// One sample, before its first step. Noise of the samples of a request is drawn in one go, as by a batch of
+// so many.
+Picture make_picture(const PreparedPicture& request, std::size_t index, std::int64_t sample,
+                     const PatchFlags& patches, const Refinement& stack);
+
+// Throws bad data for a key of `generate` that means nothing to a picture.
+void check_picture_keys(const Json& generate, const std::string& what);
+
+}  // namespace diffuse

@@ -1,0 +1,125 @@
+#include "pipeline/pictures.hpp"
+
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/hash.hpp"
+#include "pipeline/latent_rows.hpp"
+
+namespace diffuse {
+namespace {
+
+// Over the texts' ids and what was made of them.
+std::string digest_of(const PreparedPicture& prepared, const RequestResult& result) {
+  Sha256 sha;
+  for (const auto& text : prepared.texts) sha.update(std::as_bytes(std::span(text->ids)));
+  for (const auto& sample : result.samples)
+    if (sample.media) sha.update(sample.media->bytes);
+  return sha.hex_digest();
+}
+
+}  // namespace
+
+Pictures::Pictures(const std::vector<PreparedPicture>& prepared, const Refinement& stack,
+                   const PatchFlags& patches, std::int64_t trace_layers,
+                   std::map<std::uint64_t, RequestResult> kept, Decode decode, OnRequest on_request,
+                   const Resume& resume)
+    : prepared_(prepared),
+      stack_(stack),
+      trace_layers_(trace_layers),
+      decode_(std::move(decode)),
+      on_request_(std::move(on_request)) {
+  for (std::size_t index = 0; index < prepared.size(); ++index) {
+    const auto& request = prepared[index];
+    auto& result = results_.emplace_back();
+    auto& open = open_samples_.emplace_back(0);
+    if (const auto found = kept.find(index); found != kept.end()) {
+      result = std::move(found->second);
+      continue;
+    }
+    result.id = request.id;
+    result.seed = request.seed;
+    result.prompt_tokens = request.prompt_tokens;
+    if (!request.problem.empty()) {
+      result.status = Status::bad;
+      result.message = request.problem;
+      on_request_(index, result);
+      continue;
+    }
+    open = request.samples;
+    result.samples.resize(static_cast<std::size_t>(request.samples));
+    for (std::int64_t sample = 0; sample < request.samples; ++sample) {
+      auto& picture = pictures_.emplace_back(make_picture(request, index, sample, patches, stack));
+      owners_.push_back({index, sample});
+      finished_.push_back(false);
+      if (!resume) continue;
+      auto left = resume(index, sample);
+      if (!left || !picture.can_start_at(left->step)) continue;
+      picture.first_step = left->step;
+      picture.rows = std::move(left->rows);
+      picture.state = std::move(left->state);
+    }
+  }
+}
+
+RefinementEvents Pictures::events() {
+  RefinementEvents events;
+  events.on_latent = [this](std::size_t picture, std::vector<float> rows, const std::string& problem) {
+    on_latent(picture, std::move(rows), problem);
+  };
+  events.on_done = [this](std::size_t picture, std::vector<std::uint64_t> digests, std::int64_t positions) {
+    on_done(picture, std::move(digests), positions);
+  };
+  return events;
+}
+
+void Pictures::on_latent(std::size_t picture, std::vector<float> rows, const std::string& problem) {
+  const auto [request, number] = owners_[picture];
+  auto& result = results_[request];
+  finished_[picture] = true;
+  if (result.status == Status::bad) return;
+  std::string trouble = problem;
+  if (trouble.empty()) {
+    try {
+      auto& sample = result.samples[static_cast<std::size_t>(number)];
+      sample.media = decode_(prepared_[request], from_rows(rows, prepared_[request].grid, stack_));
+      sample.finish = Finish::length;
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::bad_data) throw;
+      trouble = error.what();
+    }
+  }
+  if (trouble.empty()) return;
+  result.status = Status::bad;
+  result.message = trouble;
+}
+
+void Pictures::on_done(std::size_t picture, std::vector<std::uint64_t> digests, std::int64_t positions) {
+  if (!finished_[picture]) return;  // the run was stopped before
+  const auto [request, number] = owners_[picture];
+  auto& result = results_[request];
+  if (result.status != Status::bad && !digests.empty())
+    result.samples[static_cast<std::size_t>(number)].trace = {trace_layers_, positions, std::move(digests)};
+  if (--open_samples_[request] > 0) return;
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+  result.seconds = elapsed.count();
+  if (result.status == Status::bad) {
+    result.samples.clear();
+  } else {
+    result.status = Status::done;
+    result.sha256 = digest_of(prepared_[request], result);
+  }
+  on_request_(request, result);
+}
+
+std::vector<RequestResult> Pictures::take() {
+  for (std::size_t request = 0; request < results_.size(); ++request)
+    if (open_samples_[request] > 0) {
+      results_[request].status = Status::unfinished;
+      results_[request].message.clear();
+      results_[request].samples.clear();
+    }
+  return std::move(results_);
+}
+
+}  // namespace diffuse
