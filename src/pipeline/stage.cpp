@@ -151,7 +151,7 @@ void Stage::carry_out(Pending& pending) {
         chooser_->tell(command, told_.front());
         told_.pop_front();
       }
-      if (command.memory_rows > 0 && command.memory_from < 0) take_memory(command);
+      if (command.memory_rows > 0 && command.memory_from < 0 && command.no_memory == 0) take_memory(command);
       return;
     case Command::step: {
       auto& carry = carries_[pending.carry];
@@ -179,6 +179,10 @@ void Stage::carry_out(Pending& pending) {
 void Stage::admit_slot(const Descriptor& command) {
   executor_.admit(command.slot, command.reserved_tokens, command.memory_rows, command.memory_from,
                   command.sampling.watched_ids > 0);
+  if (command.no_memory != 0) {
+    const auto elements = static_cast<std::size_t>(command.memory_rows * recipe_.encoder->hidden);
+    executor_.remember(command.slot, std::vector<float>(elements));
+  }
   if (chooser_) chooser_->admit(command);
 }
 
@@ -207,7 +211,8 @@ void Stage::take_memory(const Descriptor& command) {
 void Stage::admit(const Descriptor& command, std::span<const std::int32_t> told,
                   std::span<const float> memory) {
   admit_slot(command);
-  if (command.memory_rows > 0 && command.memory_from < 0) executor_.remember(command.slot, memory);
+  if (command.memory_rows > 0 && command.memory_from < 0 && command.no_memory == 0)
+    executor_.remember(command.slot, memory);
   spec_of(command.slot) = command.sampling;
   if (chooser_ && command.sampling.reads_history()) chooser_->tell(command, told);
 }
