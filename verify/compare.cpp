@@ -38,6 +38,10 @@ std::string shown(std::int32_t value) {
   return std::to_string(value);
 }
 
+std::string shown(std::byte value) {
+  return std::to_string(std::to_integer<int>(value));
+}
+
 std::string shown_status(const RequestResult& result) {
   std::string text(name_of(result.status));
   if (!result.message.empty()) text += ": " + shown_safely(result.message);
@@ -48,7 +52,20 @@ std::string shown_shape(const Trace& trace) {
   return std::to_string(trace.layers) + " layers x " + std::to_string(trace.positions) + " positions";
 }
 
+// With the rate in full.
+std::string shown_shape(const MediaArray& media) {
+  std::array<char, 40> rate{};
+  std::snprintf(rate.data(), rate.size(), "%.17g", media.rate);
+  std::string text = std::string(name_of(media.kind)) + " of " + std::string(name_of(media.element));
+  text += " " + std::to_string(media.frames);
+  for (const auto size : {media.height, media.width, media.channels}) text += " x " + std::to_string(size);
+  return text + ", " + rate.data() + " a second";
+}
+
 bool same_value(std::int32_t a, std::int32_t b) {
+  return a == b;
+}
+bool same_value(std::byte a, std::byte b) {
   return a == b;
 }
 bool same_value(float a, float b) {
@@ -101,6 +118,9 @@ struct Moment {
   int stage;
   auto operator<=>(const Moment&) const = default;
 };
+
+// More than any prompt has.
+constexpr std::int64_t kBehindAll = std::int64_t{1} << 40;
 
 Moment moment_of(const Difference& difference, std::int64_t prompt_tokens) {
   switch (difference.what) {
@@ -159,8 +179,11 @@ class SampleComparer {
            .split = std::string(name_of(split.finish))});
     }
     text(whole.text, split.text);
+    media(whole.media, split.media);
+    // Codes of sound stand in another order than they were made in, and behind all that they were made of.
+    const auto first = whole.media || split.media ? kBehindAll : prompt_tokens;
     std::stable_sort(found_.begin(), found_.end(), [&](const Difference& a, const Difference& b) {
-      return moment_of(a, prompt_tokens) < moment_of(b, prompt_tokens);
+      return moment_of(a, first) < moment_of(b, first);
     });
     return std::move(found_);
   }
@@ -275,6 +298,25 @@ class SampleComparer {
          .count = ids.count + numbers.count,
          .whole = entry(whole_ids, whole_values),
          .split = entry(split_ids, split_values)});
+  }
+
+  void media(const std::optional<MediaArray>& whole, const std::optional<MediaArray>& split) {
+    for (const auto* one : {&whole, &split}) {
+      if (!one->has_value()) continue;
+      if (const auto flaw = media_flaw(**one); !flaw.empty()) refuse("it holds " + flaw);
+    }
+    const auto side = [](const std::optional<MediaArray>& one) { return one ? shown_shape(*one) : "none"; };
+    if (side(whole) != side(split)) {
+      add({.what = What::media, .whole = side(whole), .split = side(split)});
+      return;
+    }
+    if (!whole) return;
+    counts_.media += whole->elements();
+    if (whole->element == MediaElement::f32) {
+      values(What::media, std::span<const float>(whole->floats()), std::span<const float>(split->floats()));
+    } else {
+      values(What::media, std::span(whole->bytes), std::span(split->bytes));
+    }
   }
 
   void text(const std::string& whole, const std::string& split) {
@@ -487,15 +529,14 @@ std::string verdict(const Comparison& comparison) {
                            " digests";
   if (counts.answered == 0) return "nothing differs, but no request is answered in both results: " + size;
   if (comparison.across) return "they agree: " + sentence(*comparison.across);
-  return "identical: " + size + " are the same, bit for bit";
+  const auto media =
+      counts.media == 0 ? std::string() : ", with " + std::to_string(counts.media) + " elements of media,";
+  return "identical: " + size + media + " are the same, bit for bit";
 }
 
 Json to_json(const Counts& counts) {
-  return Json{{"requests", counts.requests},
-              {"answered", counts.answered},
-              {"samples", counts.samples},
-              {"tokens", counts.tokens},
-              {"digests", counts.digests}};
+  return Json{{"requests", counts.requests}, {"answered", counts.answered}, {"samples", counts.samples},
+              {"tokens", counts.tokens},     {"digests", counts.digests},   {"media", counts.media}};
 }
 
 Counts counts_from_json(const Json& value, const std::string& where) {
@@ -504,7 +545,8 @@ Counts counts_from_json(const Json& value, const std::string& where) {
                 .answered = fields.count("answered"),
                 .samples = fields.count("samples"),
                 .tokens = fields.count("tokens"),
-                .digests = fields.count("digests")};
+                .digests = fields.count("digests"),
+                .media = fields.count("media")};
 }
 
 Json to_json(const Comparison& comparison) {

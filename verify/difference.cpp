@@ -8,7 +8,7 @@
 namespace diffuse {
 namespace {
 
-constexpr std::array<std::pair<What, std::string_view>, 17> kNames = {{
+constexpr std::array<std::pair<What, std::string_view>, 18> kNames = {{
     {What::missing_request, "missing_request"},
     {What::extra_request, "extra_request"},
     {What::order, "order"},
@@ -19,6 +19,7 @@ constexpr std::array<std::pair<What, std::string_view>, 17> kNames = {{
     {What::sample_count, "sample_count"},
     {What::tokens, "tokens"},
     {What::finish, "finish"},
+    {What::media, "media"},
     {What::text, "text"},
     {What::logprobs, "logprobs"},
     {What::top_logprobs, "top_logprobs"},

@@ -23,6 +23,7 @@ enum class What : std::uint8_t {
   sample_count,   // the samples that both hold are compared
   tokens,         // position: index among the generated tokens
   finish,         // why generation ended
+  media,          // sizes, or bits of the elements; position: the first that differs
   text,           // position: byte where the first differing character starts
   logprobs,       // of the chosen tokens, bit for bit; position: index among the generated tokens
   top_logprobs,   // ids or bits of the best ones beside it; position: as above

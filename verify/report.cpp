@@ -72,6 +72,7 @@ Counts least(const std::vector<SplitRow>& rows) {
     counts.samples = std::min(counts.samples, row.compared.samples);
     counts.tokens = std::min(counts.tokens, row.compared.tokens);
     counts.digests = std::min(counts.digests, row.compared.digests);
+    counts.media = std::min(counts.media, row.compared.media);
   }
   return counts;
 }
@@ -201,7 +202,8 @@ std::string split_verdict(const VerificationReport& report) {
     return "Nothing is proven: " + runs + " hold no request that was answered in both runs.";
   return "Splitting changed nothing: " + runs + " gave the same bits as the whole run (" +
          run_name(report.reference) + "), each in " + counted(counts.requests, "request") + ", " +
-         counted(counts.tokens, "token") + " and " + counted(counts.digests, "digest") + " of layers.";
+         counted(counts.tokens, "token") + " and " + counted(counts.digests, "digest") + " of layers" +
+         (counts.media > 0 ? ", with " + counted(counts.media, "element") + " of media." : ".");
 }
 
 }  // namespace

@@ -51,7 +51,9 @@ std::vector<Sequence> made_up(std::int64_t count, std::int64_t prompt, std::int6
     } else {
       for (std::int64_t t = 0; t < prompt; ++t) input->ids.push_back(id_below(recipe.encoder->vocab));
     }
-    sequence.prompt = {id_below(recipe.vocab)};
+    if (recipe.codec) sequence.sampling.codebooks = static_cast<std::int32_t>(recipe.codebooks);
+    for (std::int64_t book = 0; book < recipe.codebooks; ++book)
+      sequence.prompt.push_back(id_below(recipe.vocab / recipe.codebooks));
     sequence.memory_rows = memory_rows(*recipe.encoder, *input);
     sequence.input = [input] { return input; };
   }
@@ -73,13 +75,13 @@ Measured measure(SplitRun& split, const std::vector<Sequence>& sequences, const 
   auto all_begun = start;
   const auto report = split.run(sequences, options,
                                 {.on_chosen =
-                                     [&](std::size_t sequence, std::span<const ChosenToken>) {
+                                     [&](std::size_t sequence, std::span<const ChosenToken> chosen) {
                                        if (waiting == 0) ++measured.decoded;
                                        if (begun[sequence] == 0) {
                                          begun[sequence] = 1;
                                          if (--waiting == 0) all_begun = Clock::now();
                                        }
-                                       return Decision{};
+                                       return Decision{.codes = chosen.front().codes};
                                      },
                                  .on_done = [](std::size_t, std::vector<std::uint64_t>, std::int64_t) {}});
   const auto end = Clock::now();
@@ -97,9 +99,8 @@ class Bench {
   Bench(const BenchFlags& flags, Ranks& ranks) : flags_(flags), ranks_(ranks) {}
 
   int run() {
-    const auto model = ranks_.together([&] {
-      return open_model_to_run(flags_.compute.model, flags_.compute.load_mode(), flags_.compute.accept);
-    });
+    const auto model = ranks_.together(
+        [&] { return open_model(flags_.compute.model, flags_.compute.load_mode(), flags_.compute.accept); });
     const auto plan = ranks_.together([&] {
       return make_plan(model.recipe, model.checkpoint.headers(), ranks_.size(), flags_.compute.slices);
     });

@@ -14,13 +14,20 @@ void add_export(CLI::App& app, ChosenCommand& chosen) {
     std::string folder;
   };
   auto flags = std::make_shared<Flags>();
-  auto* command = app.add_subcommand("export", "Write a result as text files and tables");
+  auto* command = app.add_subcommand("export", "Write a result as text and sound files and tables");
   command->add_option("result", flags->result, "Result file")->required();
   command->add_option("folder", flags->folder, "Folder, made where missing")->required();
   command->callback([flags, &chosen] {
     chosen = [flags] {
       const auto written = export_result(read_result(flags->result), flags->folder);
-      std::printf("%llu texts in %s", static_cast<unsigned long long>(written.texts), flags->folder.c_str());
+      const auto count = [](std::uint64_t number, const char* what) {
+        return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+      };
+      const auto what = written.media == 0   ? std::to_string(written.texts) + " texts"
+                        : written.texts == 0 ? count(written.media, "media file")
+                                             : std::to_string(written.texts) + " texts and " +
+                                                   count(written.media, "media file");
+      std::printf("%s in %s", what.c_str(), flags->folder.c_str());
       if (written.unfinished > 0)
         std::printf(", %llu requests have none", static_cast<unsigned long long>(written.unfinished));
       std::printf("\n");

@@ -51,9 +51,6 @@ Examination examine_pipeline(const fs::path& index) {
   return examination;
 }
 
-constexpr const char* kNoMusicYet =
-    "its network, its codes and its codec are in this build, jobs of music are not yet";
-
 void build(Examination& examination, const Json& config, const TensorHeaders& headers,
            const std::vector<std::string>& accept) {
   examination.weights = true;
@@ -79,8 +76,6 @@ void build(Examination& examination, const Json& config, const TensorHeaders& he
       examination.missing = "the verdict counts " + std::to_string(*verdict.depth) +
                             " layers and the recipe " + std::to_string(examination.recipe->depth());
       examination.recipe.reset();
-    } else if (examination.recipe->codec) {
-      examination.missing = kNoMusicYet;
     }
   } catch (const Error& problem) {
     if (problem.code() == ExitCode::internal) throw;
@@ -122,12 +117,6 @@ Model open_model(const fs::path& folder, LoadMode load, const std::vector<std::s
   const auto text = read_file(folder / "config.json", 256U << 20);
   return {folder, std::move(checkpoint), std::move(*examination.recipe),
           sha256_hex(std::as_bytes(std::span(text)))};
-}
-
-Model open_model_to_run(const fs::path& folder, LoadMode load, const std::vector<std::string>& accept) {
-  auto model = open_model(folder, load, accept);
-  if (model.recipe.codec) throw_refused("'" + folder.string() + "': " + kNoMusicYet);
-  return model;
 }
 
 }  // namespace diffuse

@@ -32,8 +32,5 @@ struct Model {
 
 // Opens a model to plan it. Throws refused with the sentence that stands in the way.
 Model open_model(const std::filesystem::path& folder, LoadMode load, const std::vector<std::string>& accept);
-// The same, to run it: a model may have a recipe, and its jobs no way to be run yet.
-Model open_model_to_run(const std::filesystem::path& folder, LoadMode load,
-                        const std::vector<std::string>& accept);
 
 }  // namespace diffuse

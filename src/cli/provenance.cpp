@@ -9,6 +9,9 @@
 namespace diffuse {
 namespace {
 
+// What the codec of a model of sound computes on.
+constexpr const char* kCodec = "codec";
+
 std::string utc_now() {
   const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   std::tm parts{};
@@ -29,23 +32,25 @@ Json versions(const Ranks& ranks) {
 
 Json provenance_of(const std::vector<std::string>& command_line, const Ranks& ranks, const Backend& backend,
                    const Model& model, const Plan& plan, const std::string& job_hash,
-                   const std::string& tensors_hash, int threads) {
-  return {{"command", command_line},
-          {"written", utc_now()},
-          {"versions", versions(ranks)},
-          {"hosts", ranks.hosts()},
-          {"ranks", ranks.size()},
-          {"threads", threads},
-          {"slices", plan.slices()},
-          {"model", model.folder.string()},
-          {"notes", model.recipe.notes},
-          {provenance_key::kBackend, backend.name()},
-          {"transport", ranks.carried_by()},
-          {provenance_key::kJob, job_hash},
-          {provenance_key::kConfig, model.config_hash},
-          {provenance_key::kTensors, tensors_hash},
-          {provenance_key::kCompute, backend.compute() == Compute::bf16 ? "bf16" : "f32"},
-          {provenance_key::kSimd, backend.target()}};
+                   const std::string& tensors_hash, const SoundMaker* sound, int threads) {
+  Json provenance = {{"command", command_line},
+                     {"written", utc_now()},
+                     {"versions", versions(ranks)},
+                     {"hosts", ranks.hosts()},
+                     {"ranks", ranks.size()},
+                     {"threads", threads},
+                     {"slices", plan.slices()},
+                     {"model", model.folder.string()},
+                     {"notes", model.recipe.notes},
+                     {provenance_key::kBackend, backend.name()},
+                     {"transport", ranks.carried_by()},
+                     {provenance_key::kJob, job_hash},
+                     {provenance_key::kConfig, model.config_hash},
+                     {provenance_key::kTensors, tensors_hash},
+                     {provenance_key::kCompute, backend.compute() == Compute::bf16 ? "bf16" : "f32"},
+                     {provenance_key::kSimd, backend.target()}};
+  if (sound != nullptr) provenance[kCodec] = "cpu, " + sound->target();
+  return provenance;
 }
 
 Json journal_identity(const Json& from) {
@@ -54,6 +59,7 @@ Json journal_identity(const Json& from) {
                          provenance_key::kCompute, provenance_key::kSimd}) {
     identity[std::string(key)] = from.at(std::string(key));
   }
+  if (from.contains(kCodec)) identity[kCodec] = from.at(kCodec);
   return identity;
 }
 

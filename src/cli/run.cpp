@@ -145,8 +145,8 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
     job = read_job(flags.job);
   }
   const auto folder = agree_on_model(ranks, flags.compute.model, job);
-  const auto model = ranks.together(
-      [&] { return open_model_to_run(folder, flags.compute.load_mode(), flags.compute.accept); });
+  const auto model =
+      ranks.together([&] { return open_model(folder, flags.compute.load_mode(), flags.compute.accept); });
   const auto plan = ranks.together([&] {
     return make_plan(model.recipe, model.checkpoint.headers(), ranks.size(), flags.compute.slices);
   });

@@ -72,18 +72,28 @@ JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, co
   }
   JobOutcome outcome;
   auto& result = outcome.result;
+  std::optional<SoundMaker> sound;
+  if (model.recipe.codec) {
+    const bool cpu = backend.name() == "cpu";
+    sound.emplace(*model.recipe.codec, model.checkpoint, flags.threads,
+                  cpu ? backend.target() : std::string());
+  }
+  auto* const codec = sound ? &*sound : nullptr;
+  const auto hash = split.tensors_hash(sound ? sound->hashes() : std::map<std::string, std::uint64_t>());
   result.provenance =
-      provenance_of(command_line, ranks, backend, model, plan, job_hash, split.tensors_hash(), flags.threads);
+      provenance_of(command_line, ranks, backend, model, plan, job_hash, hash, codec, flags.threads);
   auto kept =
       events.on_loaded ? events.on_loaded(result.provenance) : std::map<std::uint64_t, RequestResult>();
   if (!kept.empty())
     ranks.log().line(std::to_string(kept.size()) + " of " + std::to_string(prepared.size()) +
                      " requests were finished before");
 
-  Answers answers(prepared, text, model.recipe.depth() + 1, std::move(kept),
-                  [&](std::size_t index, const RequestResult& request) {
-                    if (events.on_request) events.on_request(index, request);
-                  });
+  Answers answers(
+      prepared, text, model.recipe.depth() + 1, std::move(kept),
+      [&](std::size_t index, const RequestResult& request) {
+        if (events.on_request) events.on_request(index, request);
+      },
+      codec);
   const auto start = std::chrono::steady_clock::now();
   auto driver_events = answers.events();
   auto run_options = options;
@@ -91,13 +101,13 @@ JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, co
   driver_events.stop = events.stop;
   driver_events.progress = [&](const std::string& state) { ranks.log().progress(state); };
   const auto report = split.run(answers.sequences(), run_options, driver_events);
+  result.requests = answers.take();
   outcome.run_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   outcome.stopped = report.stopped;
   outcome.busy = busy_share(report, outcome.run_seconds);
   outcome.tokens_per_second =
       outcome.run_seconds > 0 ? static_cast<double>(report.sampled) / outcome.run_seconds : 0;
   outcome.groups = report.groups;
-  result.requests = answers.take();
   result.timing = timing_of(report, split.loads(), outcome.run_seconds);
   return outcome;
 }

@@ -57,7 +57,7 @@ class Verifier {
       throw_usage("the job names no model; say --model DIR");
     const auto folder = ranks_.broadcast(flags_.compute.model.empty() ? job_.model : flags_.compute.model);
     model_.emplace(ranks_.together(
-        [&] { return open_model_to_run(folder, flags_.compute.load_mode(), flags_.compute.accept); }));
+        [&] { return open_model(folder, flags_.compute.load_mode(), flags_.compute.accept); }));
     auto other = flags_.compute;
     processor_ = make_processor(flags_.compute, ranks_);
     if (!flags_.against.empty()) make_other(std::move(other));

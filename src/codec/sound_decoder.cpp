@@ -78,7 +78,8 @@ Waveform SoundDecoder::decode(std::span<const std::vector<std::int32_t>> codes) 
       wave.samples[(i / channels * passes + pass) * channels + i % channels] = samples[i];
   }
   if (!std::all_of(wave.samples.begin(), wave.samples.end(), [](float x) { return std::isfinite(x); }))
-    throw_internal("decoding sound: samples are not finite; the codec's weights are at fault");
+    throw_bad_data(
+        "decoding sound: samples are not finite: the codec's weights or this build overflow on these codes");
   return wave;
 }
 

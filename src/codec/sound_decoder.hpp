@@ -29,8 +29,8 @@ class SoundDecoder {
 
   // `codes` of each codebook, passes * codebooks of them, equally many and at least one. The two channels of
   // a codec with two passes have every second one. Memory: some 3 x rows x channels of the widest stage, 1 GB
-  // for 40 s at 32 kHz. Throws bad data where codes are not so or not in their codebook; internal where a
-  // sample is not finite.
+  // for 40 s at 32 kHz. Throws bad data where codes are not so or not in their codebook, and where a sample
+  // is not finite.
   Waveform decode(std::span<const std::vector<std::int32_t>> codes);
 
   const SoundWeights& weights() const { return weights_; }

@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "core/utf8.hpp"
 #include "job/transcript.hpp"
+#include "job/wav.hpp"
 
 namespace diffuse {
 namespace {
@@ -135,12 +136,36 @@ std::string csv_row(const RequestResult& request, const std::string& sample, con
          "," + file + "," + csv_field(request.message) + "\n";
 }
 
+// NAME.wav; its name is returned.
+std::string write_media(const std::filesystem::path& folder, const std::string& name,
+                        const MediaArray& media) {
+  switch (media.kind) {
+    case MediaKind::sound: {
+      const auto rate = static_cast<std::int64_t>(media.rate);
+      write_file(folder / (name + ".wav"), wav_file(media.floats(), media.channels, rate));
+      return name + ".wav";
+    }
+    case MediaKind::picture:
+    case MediaKind::video:
+      break;
+  }
+  throw_refused("exporting '" + name + "': this build writes no files of a " +
+                std::string(name_of(media.kind)) + " yet");
+}
+
 // Beside NAME.txt: subtitles, a table and JSON.
 void write_transcript(const std::filesystem::path& name, const Transcript& transcript) {
   write_file(name.string() + ".srt", transcript_srt(transcript));
   write_file(name.string() + ".vtt", transcript_vtt(transcript));
   write_file(name.string() + ".tsv", transcript_tsv(transcript));
   write_file(name.string() + ".json", transcript_json(transcript));
+}
+
+Json facts_of(const MediaArray& media) {
+  return {{"kind", name_of(media.kind)}, {"element", name_of(media.element)},
+          {"frames", media.frames},      {"height", media.height},
+          {"width", media.width},        {"channels", media.channels},
+          {"rate", media.rate}};
 }
 
 Json line_of(const RequestResult& request) {
@@ -177,6 +202,8 @@ std::string show_text(const Result& result, const ShowOptions& options) {
       const Sample& sample = request->samples[i];
       out += "\n" + heading(*request, i) + " (" + std::to_string(sample.tokens.size()) + " tokens, " +
              std::string(name_of(sample.finish)) + ")\n";
+      if (sample.media) out += describe(*sample.media) + "\n";
+      if (sample.media && sample.text.empty()) continue;
       out += visible(shortened(sample.text, options.max_bytes)) + "\n";
     }
   }
@@ -199,6 +226,7 @@ Json show_json(const Result& result, const ShowOptions& options) {
                             {"top_ids", sample.logprobs.top_ids},
                             {"top_values", sample.logprobs.top_values}};
       if (options.texts && sample.transcript) item["transcript"] = json_of(*sample.transcript);
+      if (sample.media) item["media"] = facts_of(*sample.media);
       entry["samples"].push_back(std::move(item));
     }
     requests.push_back(std::move(entry));
@@ -228,16 +256,20 @@ Exported export_result(const Result& result, const std::filesystem::path& folder
       const Sample& sample = request.samples[i];
       const std::string suffix = request.samples.size() > 1 ? "-" + std::to_string(i) : "";
       const std::string name = names.take(safe_name(request.id) + suffix);
-      const std::string file = name + ".txt";
-      write_file(folder / file, sample.transcript ? transcript_text(*sample.transcript) : sample.text);
+      const bool text = !sample.media || !sample.text.empty();
+      std::string file = name + ".txt";
+      if (text)
+        write_file(folder / file, sample.transcript ? transcript_text(*sample.transcript) : sample.text);
       if (sample.transcript) write_transcript(folder / name, *sample.transcript);
-      ++exported.texts;
+      if (sample.media) file = write_media(folder, name, *sample.media);
+      ++(sample.media ? exported.media : exported.texts);
       Json line = line_of(request);
       line["sample"] = i;
       line["finish"] = name_of(sample.finish);
       line["text"] = sample.text;
       line["tokens"] = sample.tokens;
       line["file"] = file;
+      if (sample.media) line["media"] = facts_of(*sample.media);
       lines += dump(line) + "\n";
       table += csv_row(request, std::to_string(i), std::string(name_of(sample.finish)),
                        std::to_string(sample.tokens.size()), file);

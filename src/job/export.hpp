@@ -20,18 +20,21 @@ struct ShowOptions {
 // that a text cannot steer the terminal. Throws usage where `only` names no request.
 std::string show_text(const Result& result, const ShowOptions& options = {});
 
-// The whole result but for traces, whose digests are many: {"requests": [...], "timing", "provenance", ...}.
+// The whole result but for traces and media, whose digests and elements are many: {"requests": [...],
+// "timing", "provenance", ...}.
 Json show_json(const Result& result, const ShowOptions& options = {});
 
 struct Exported {
   std::uint64_t texts = 0;       // files written, one a sample
-  std::uint64_t unfinished = 0;  // requests without a text: bad or unfinished
+  std::uint64_t media = 0;       // and of samples that are sound, pictures or videos
+  std::uint64_t unfinished = 0;  // requests without an answer: bad or unfinished
 };
 
 // Writes into `folder` (made where missing; files of the same name are replaced): ID.txt for each sample, or
 // ID-0.txt, ID-1.txt, … where a request has several (beside it .srt, .vtt, .tsv and .json where the sample is
-// a transcript, and a line a segment in .txt); results.jsonl, a line a sample; results.csv, the table. Ids
-// become safe file names, unique without regard to case. Throws I/O.
+// a transcript, and a line a segment in .txt), or ID.wav where the sample is a sound; results.jsonl, a line a
+// sample; results.csv, the table. Ids become safe file names, unique without regard to case. Throws I/O;
+// refused where a sample is a picture or a video.
 Exported export_result(const Result& result, const std::filesystem::path& folder);
 
 }  // namespace diffuse

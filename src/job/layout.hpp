@@ -1,8 +1,10 @@
 #pragma once
 // Numbers that the job and result files are made of.
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "core/error.hpp"
 
@@ -16,6 +18,11 @@ inline constexpr std::uint8_t kPrompt = 0;
 inline constexpr std::uint8_t kMessages = 1;
 inline constexpr std::uint8_t kTokens = 2;
 inline constexpr std::uint8_t kNoText = 3;
+
+// Of a result's media: sizes in the order of the elements, and these, f32 or u8.
+inline constexpr std::array<std::string_view, 4> kMediaSizes = {"frames", "height", "width", "channels"};
+inline constexpr std::string_view kSamples = "samples";
+inline constexpr std::string_view kPixels = "pixels";
 
 inline void check_version(std::int64_t found, std::int64_t known, const std::string& what) {
   if (found < 1) throw_bad_data(what + ": format_version " + std::to_string(found) + " was never used");

@@ -51,7 +51,7 @@ std::vector<std::vector<const Part*>> groups_of(std::span<const Part> parts) {
 
 bool same_answer(const RequestResult& a, const RequestResult& b) {
   return std::ranges::equal(a.samples, b.samples, [](const Sample& x, const Sample& y) {
-    return x.tokens == y.tokens && x.text == y.text;
+    return x.tokens == y.tokens && x.text == y.text && x.media == y.media;
   });
 }
 

@@ -10,6 +10,7 @@
 
 #include "core/json.hpp"
 #include "core/transcript.hpp"
+#include "job/media.hpp"
 
 namespace diffuse {
 
@@ -49,7 +50,7 @@ constexpr std::string_view name_of(Finish finish) {
 // A digest of the rows that left each layer, for one sample: value [layer * positions + position]. Layer 0 is
 // what left the front (the embeddings), layer i what left the i-th block, so there are depth + 1 of them. The
 // last generated token is never fed back, so positions = prompt + generated - 1 (or prompt, when nothing was
-// generated).
+// generated). Where it was made by several rows side by side (beams, guidance), so many times as much.
 struct Trace {
   std::int64_t layers = 0;
   std::int64_t positions = 0;
@@ -71,6 +72,8 @@ struct Sample {
   Logprobs logprobs;                          // empty unless asked for
   Trace trace;                                // empty unless traced
   std::optional<Transcript> transcript = {};  // of speech; `text` is its text, `tokens` all that were kept
+  // What the answer is, where it is no text. Of sound, `tokens` are its codes, [codebooks, frames].
+  std::optional<MediaArray> media = {};
 };
 
 struct RequestResult {

@@ -1,6 +1,8 @@
 #include "job/result_file.hpp"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "core/size.hpp"
 #include "job/h5.hpp"
@@ -12,6 +14,7 @@ namespace diffuse {
 namespace {
 
 constexpr std::string_view kStatusMeaning = "0 done, 1 bad, 2 unfinished";
+constexpr std::string_view kMediaMeaning = "0 none, 1 sound, 2 picture, 3 video";
 constexpr std::string_view kFinishMeaning = "0 none, 1 end_of_text, 2 stop_string, 3 length";
 
 std::string dump(const Json& value) {
@@ -141,6 +144,44 @@ void write_transcripts(hid_t file, const std::vector<RequestResult>& requests) {
   h5::write_texts(file, "transcript", std::vector<std::string_view>(texts.begin(), texts.end()));
 }
 
+// Sizes and elements, 0 and none for a sample that has no media. All elements of a result are of one type.
+void write_media(hid_t file, const std::vector<RequestResult>& requests) {
+  if (!any_sample(requests, [](const Sample& sample) { return sample.media.has_value(); })) return;
+  std::vector<std::uint8_t> kinds;
+  std::array<std::vector<std::int64_t>, 4> sizes;
+  std::vector<double> rates;
+  Flat<float> samples;
+  Flat<std::uint8_t> pixels;
+  const MediaArray none{.frames = 0, .height = 0, .width = 0, .channels = 0, .bytes = {}};
+  for (const auto& request : requests) {
+    for (const auto& sample : request.samples) {
+      const auto& media = sample.media ? *sample.media : none;
+      kinds.push_back(sample.media ? static_cast<std::uint8_t>(media.kind) : std::uint8_t{0});
+      const std::array<std::int64_t, 4> own = {media.frames, media.height, media.width, media.channels};
+      for (std::size_t i = 0; i < own.size(); ++i) sizes[i].push_back(own[i]);
+      rates.push_back(media.rate);
+      const bool floats = media.element == MediaElement::f32;
+      samples.add(floats ? media.floats() : std::vector<float>());
+      const auto* bytes = reinterpret_cast<const std::uint8_t*>(media.bytes.data());
+      pixels.add(floats ? std::vector<std::uint8_t>()
+                        : std::vector<std::uint8_t>(bytes, bytes + media.bytes.size()));
+    }
+  }
+  const auto group = h5::create_group(file, "media");
+  h5::write_attribute(group.get(), "kind", std::string(kMediaMeaning));
+  write_array(group.get(), "kind", kinds);
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    write_array(group.get(), std::string(layout::kMediaSizes[i]), sizes[i]);
+  write_array(group.get(), "rate", rates);
+  const bool floats = pixels.data.empty();
+  write_array(group.get(), "offsets", floats ? samples.offsets : pixels.offsets);
+  if (floats) {
+    write_array(group.get(), std::string(layout::kSamples), samples.data);
+  } else {
+    write_array(group.get(), std::string(layout::kPixels), pixels.data);
+  }
+}
+
 void check_sample(const Sample& sample, ExitCode code, const std::string& what) {
   const auto expect = [&](bool holds, const char* problem) {
     if (!holds) throw Error(code, what + ": " + problem);
@@ -156,6 +197,8 @@ void check_sample(const Sample& sample, ExitCode code, const std::string& what) 
                        static_cast<std::uint64_t>(sample.trace.positions);
   expect(digests == sample.trace.digests.size(),
          "the trace does not have a digest for each layer and position");
+  if (!sample.media) return;
+  if (const auto flaw = media_flaw(*sample.media); !flaw.empty()) expect(false, flaw.c_str());
 }
 
 }  // namespace
@@ -167,7 +210,16 @@ void check_request_result(const RequestResult& request, ExitCode code, const std
 }
 
 void check_result(const Result& result, ExitCode code, const std::string& what) {
-  for (const auto& request : result.requests) check_request_result(request, code, what);
+  std::optional<MediaElement> element;
+  for (const auto& request : result.requests) {
+    check_request_result(request, code, what);
+    for (const auto& sample : request.samples) {
+      if (!sample.media) continue;
+      if (element.value_or(sample.media->element) != sample.media->element)
+        throw Error(code, what + ": it holds media of floats and of bytes");
+      element = sample.media->element;
+    }
+  }
 }
 
 void write_result(const std::filesystem::path& path, const Result& result) {
@@ -181,6 +233,7 @@ void write_result(const std::filesystem::path& path, const Result& result) {
   write_logprobs(file.get(), result.requests);
   write_traces(file.get(), result.requests);
   write_transcripts(file.get(), result.requests);
+  write_media(file.get(), result.requests);
   h5::write_string(file.get(), "timing", dump(result.timing));
   h5::write_string(file.get(), "provenance", dump(result.provenance));
   h5::write_string(file.get(), "verification", dump(result.verification));

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "core/error.hpp"
 #include "core/size.hpp"
@@ -131,6 +133,45 @@ void take_transcripts(h5::Input& file, std::vector<Sample>& samples) {
   }
 }
 
+void take_media(h5::Input& file, std::vector<Sample>& samples) {
+  const auto path = [](std::string_view name) { return "media/" + std::string(name); };
+  const auto kinds = file.bytes("media/kind");
+  const auto rates = file.reals<double>("media/rate");
+  expect_count(file, "media/kind", kinds, samples.size());
+  expect_count(file, "media/rate", rates, samples.size());
+  std::array<std::vector<std::int64_t>, 4> sizes;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    sizes[i] = file.signed_numbers(path(layout::kMediaSizes[i]));
+    expect_count(file, path(layout::kMediaSizes[i]), sizes[i], samples.size());
+  }
+  const bool floats = file.has(path(layout::kSamples));
+  std::vector<float> elements;
+  std::vector<std::uint8_t> pixels;
+  if (floats) {
+    elements = file.reals<float>(path(layout::kSamples));
+  } else {
+    pixels = file.bytes(path(layout::kPixels));
+  }
+  const auto offsets =
+      offsets_of(file, "media/offsets", floats ? elements.size() : pixels.size(), samples.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (kinds[i] == 0 && offsets[i] != offsets[i + 1])
+      file.fail("media/kind", "has none for a sample that has media");
+    if (kinds[i] == 0) continue;
+    const auto part =
+        floats ? std::as_bytes(std::span(elements).subspan(offsets[i], offsets[i + 1] - offsets[i]))
+               : std::as_bytes(std::span(pixels).subspan(offsets[i], offsets[i + 1] - offsets[i]));
+    samples[i].media = MediaArray{.kind = static_cast<MediaKind>(kinds[i]),
+                                  .element = floats ? MediaElement::f32 : MediaElement::u8,
+                                  .frames = sizes[0][i],
+                                  .height = sizes[1][i],
+                                  .width = sizes[2][i],
+                                  .channels = sizes[3][i],
+                                  .rate = rates[i],
+                                  .bytes = {part.begin(), part.end()}};
+  }
+}
+
 }  // namespace
 
 Result result_of(h5::Input& file) {
@@ -151,6 +192,7 @@ Result result_of(h5::Input& file) {
   if (file.is_group("logprobs")) take_logprobs(file, samples);
   if (file.is_group("trace")) take_traces(file, samples);
   if (file.has("transcript")) take_transcripts(file, samples);
+  if (file.is_group("media")) take_media(file, samples);
   if (!std::ranges::is_sorted(owners)) file.fail("sample/request", "goes back");
   if (!owners.empty() && owners.back() >= result.requests.size())
     file.fail("sample/request", "names a request that is not there");

@@ -15,7 +15,7 @@ constexpr std::uint64_t kSealMagic = 0x31305752354844ULL;  // "DH5RW01"
 constexpr std::size_t kSealBytes = 3 * sizeof(std::uint64_t);
 // id, kind, generate, rate, language, task, negative prompt, latent
 constexpr std::size_t kLeastRequest = 8 + 1 + 8 + 8 + 8 + 8 + 8 + 8;
-constexpr std::size_t kLeastSample = 8 + 8 + 1 + 4 * 8 + 3 * 8 + 8;
+constexpr std::size_t kLeastSample = 8 + 8 + 1 + 4 * 8 + 3 * 8 + 8 + 1;
 constexpr std::size_t kLeastResult = 8 + 1 + 8 + 8 + 8 + 8 + 8 + 8;
 
 void write(Writer& out, const Request& request) {
@@ -88,6 +88,29 @@ Request read_request(Reader& in) {
   return request;
 }
 
+void write(Writer& out, const std::optional<MediaArray>& media) {
+  out.number(media ? static_cast<std::uint8_t>(media->kind) : std::uint8_t{0});
+  if (!media) return;
+  out.number(static_cast<std::uint8_t>(media->element));
+  for (const auto size : {media->frames, media->height, media->width, media->channels}) out.number(size);
+  out.number(media->rate);
+  out.text({reinterpret_cast<const char*>(media->bytes.data()), media->bytes.size()});
+}
+
+// Whether the values fit one another is checked with the whole sample.
+std::optional<MediaArray> read_media(Reader& in) {
+  const auto kind = in.number<std::uint8_t>();
+  if (kind == 0) return std::nullopt;
+  MediaArray media;
+  media.kind = static_cast<MediaKind>(kind);
+  media.element = static_cast<MediaElement>(in.number<std::uint8_t>());
+  for (auto* size : {&media.frames, &media.height, &media.width, &media.channels})
+    *size = in.number<std::int64_t>();
+  media.rate = in.number<double>();
+  media.bytes = in.raw();
+  return media;
+}
+
 void write(Writer& out, const Sample& sample) {
   out.list(sample.tokens);
   out.text(sample.text);
@@ -100,6 +123,7 @@ void write(Writer& out, const Sample& sample) {
   out.number(sample.trace.positions);
   out.list(sample.trace.digests);
   out.json(sample.transcript ? json_of(*sample.transcript) : Json::object());
+  write(out, sample.media);
 }
 
 Sample read_sample(Reader& in) {
@@ -119,6 +143,7 @@ Sample read_sample(Reader& in) {
   sample.trace.digests = in.list<std::uint64_t>();
   if (const Json transcript = in.json(); !transcript.empty())
     sample.transcript = transcript_of(transcript, in.what() + ": transcript");
+  sample.media = read_media(in);
   return sample;
 }
 
@@ -161,6 +186,11 @@ std::span<const std::byte> Reader::take_items(std::size_t size) {
 std::string Reader::text() {
   const auto bytes = take_items(1);
   return repair_utf8({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+std::vector<std::byte> Reader::raw() {
+  const auto bytes = take_items(1);
+  return {bytes.begin(), bytes.end()};
 }
 
 Json Reader::json() {

@@ -62,6 +62,7 @@ class Reader {
     return value;
   }
   std::string text();
+  std::vector<std::byte> raw();  // of a text, as it is
   template <typename T>
   std::vector<T> list() {
     const auto bytes = take_items(sizeof(T));

@@ -29,6 +29,23 @@ struct Answers::Searching {
   bool broken = false;
 };
 
+// A sample of sound.
+struct Answers::Composing {
+  Composing(std::size_t index, std::size_t number, const CodebookDelay& pattern)
+      : request(index), sample(number), delay(pattern) {}
+  std::size_t request;
+  std::size_t sample;
+  const CodebookDelay& delay;
+  std::vector<std::int32_t> ids;  // [positions, codebooks], as they are fed back
+  std::vector<std::vector<std::int32_t>> codes;
+  std::optional<std::chrono::steady_clock::time_point> first_token;
+  bool ended = false;
+  bool broken = false;
+  Sample out;
+
+  std::int64_t positions() const { return static_cast<std::int64_t>(ids.size()) / delay.codebooks(); }
+};
+
 namespace {
 
 std::string hash_of(const PreparedRequest& request, const std::vector<Sample>& samples) {
@@ -48,12 +65,14 @@ std::string hash_of(const PreparedRequest& request, const std::vector<Sample>& s
 }  // namespace
 
 Answers::Answers(const std::vector<PreparedRequest>& prepared, const TextSide& text,
-                 std::int64_t trace_layers, std::map<std::uint64_t, RequestResult> kept, OnRequest on_request)
+                 std::int64_t trace_layers, std::map<std::uint64_t, RequestResult> kept, OnRequest on_request,
+                 SoundMaker* sound)
     : prepared_(prepared),
       tokenizer_(text.tokenizer ? &*text.tokenizer : nullptr),
       generation_(text.generation),
       trace_layers_(trace_layers),
-      on_request_(std::move(on_request)) {
+      on_request_(std::move(on_request)),
+      sound_(sound) {
   results_.resize(prepared.size());
   open_samples_.resize(prepared.size());
   for (std::size_t index = 0; index < prepared.size(); ++index) {
@@ -93,6 +112,12 @@ Answers::Answers(const std::vector<PreparedRequest>& prepared, const TextSide& t
     }
     open_samples_[index] = request.options.n;
     for (std::int32_t sample = 0; sample < request.options.n; ++sample) {
+      if (request.codes) {
+        if (sound_ == nullptr) throw_internal("answers of sound are asked for without a codec");
+        parts_.emplace_back(std::make_unique<Composing>(index, sample, request.codes->delay));
+        more_.push_back(make_sequence(request, index, sample));
+        continue;
+      }
       auto running = std::make_unique<Running>();
       running->request = index;
       running->sample = static_cast<std::size_t>(sample);
@@ -123,7 +148,11 @@ DriverEvents Answers::events() {
               },
           .on_done = [this](std::size_t sequence, std::vector<std::uint64_t> digests,
                             std::int64_t positions) { on_done(sequence, std::move(digests), positions); },
-          .more = [this] { return std::exchange(more_, {}); }};
+          .more =
+              [this] {
+                finish_sounds(false);
+                return std::exchange(more_, {});
+              }};
 }
 
 std::vector<WatchedHead> Answers::watched() const {
@@ -189,14 +218,16 @@ void Answers::report(Heard& heard) {
 }
 
 Decision Answers::on_chosen(std::size_t sequence, std::span<const ChosenToken> chosen) {
-  return std::visit(Overloaded{
-                        [&](std::unique_ptr<Running>& running) {
-                          return Decision{.ended = take_token(*running, chosen.front().token)};
-                        },
-                        [&](const Pass& pass) { return hear(Pass(pass), chosen); },
-                        [&](std::unique_ptr<Searching>& searching) { return search(*searching, chosen); },
-                    },
-                    parts_[sequence]);
+  return std::visit(
+      Overloaded{
+          [&](std::unique_ptr<Running>& running) {
+            return Decision{.ended = take_token(*running, chosen.front().token)};
+          },
+          [&](const Pass& pass) { return hear(Pass(pass), chosen); },
+          [&](std::unique_ptr<Searching>& searching) { return search(*searching, chosen); },
+          [&](std::unique_ptr<Composing>& composing) { return compose(*composing, chosen.front()); },
+      },
+      parts_[sequence]);
 }
 
 Decision Answers::search(Searching& searching, std::span<const ChosenToken> chosen) {
@@ -238,6 +269,59 @@ void Answers::finish_search(Searching& searching, Trace trace) {
   const auto elapsed = std::chrono::steady_clock::now() - *searching.first_token;
   result.seconds = std::chrono::duration<double>(elapsed).count();
   complete(searching.request);
+}
+
+// Codes that stand where the pattern has padding are no codes, and are not fed back.
+Decision Answers::compose(Composing& composing, const ChosenToken& chosen) {
+  if (!composing.first_token) composing.first_token = std::chrono::steady_clock::now();
+  composing.broken = chosen.token.id < 0;
+  composing.ended = composing.broken;
+  if (composing.broken) return {.ended = true};
+  Decision decision;
+  decision.codes = chosen.codes;
+  composing.delay.mask(composing.positions() + 1, decision.codes);
+  composing.ids.insert(composing.ids.end(), decision.codes.begin(), decision.codes.end());
+  composing.ended = composing.positions() == composing.delay.new_tokens();
+  decision.ended = composing.ended;
+  return decision;
+}
+
+void Answers::finish_codes(Composing& composing, Trace trace) {
+  auto& out = composing.out;
+  if (!trace.digests.empty()) out.trace = std::move(trace);
+  if (composing.broken) {
+    auto& result = results_[composing.request];
+    result.status = Status::bad;
+    result.message = "the model's logits are not finite after " + std::to_string(composing.positions()) +
+                     " positions: its weights or this build overflow on this prompt";
+    finish_sample(composing.request, composing.sample, {}, *composing.first_token);
+    return;
+  }
+  composing.codes = composing.delay.undo(composing.ids);
+  for (const auto& codebook : composing.codes)
+    out.tokens.insert(out.tokens.end(), codebook.begin(), codebook.end());
+  out.finish = Finish::length;
+  silent_.push_back(&composing);
+  finish_sounds(false);
+}
+
+// Takes in sound that has been made, and has the next made.
+void Answers::finish_sounds(bool all) {
+  while (!silent_.empty()) {
+    auto& composing = *silent_.front();
+    if (!making_.valid())
+      making_ = std::async(std::launch::async, [this, &composing] { return sound_->make(composing.codes); });
+    if (!all && making_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+    silent_.pop_front();
+    try {
+      composing.out.media = making_.get();
+    } catch (const Error& problem) {
+      if (problem.code() != ExitCode::bad_data) throw;
+      results_[composing.request].status = Status::bad;
+      results_[composing.request].message = problem.what();
+    }
+    finish_sample(composing.request, composing.sample, std::move(composing.out), *composing.first_token);
+  }
 }
 
 bool Answers::take_token(Running& running, const SampledToken& token) {
@@ -294,6 +378,10 @@ void Answers::on_done(std::size_t sequence, std::vector<std::uint64_t> digests, 
     finish_search(search, {trace_layers_, positions, std::move(digests)});
     return;
   }
+  if (const auto* composing = std::get_if<std::unique_ptr<Composing>>(&parts_[sequence])) {
+    if ((*composing)->ended) finish_codes(**composing, {trace_layers_, positions, std::move(digests)});
+    return;
+  }
   auto& running = *std::get<std::unique_ptr<Running>>(parts_[sequence]);
   if (!running.ended) return;  // the run is stopping; it starts again when the job goes on
   auto& result = results_[running.request];
@@ -303,10 +391,16 @@ void Answers::on_done(std::size_t sequence, std::vector<std::uint64_t> digests, 
     result.message = "the model's logits are not finite after " + std::to_string(running.out.tokens.size()) +
                      " tokens: its weights or this build overflow on this prompt";
   }
-  const auto elapsed = std::chrono::steady_clock::now() - *running.first_token;
-  result.seconds = std::max(result.seconds, std::chrono::duration<double>(elapsed).count());
-  result.samples[running.sample] = std::move(running.out);
-  if (--open_samples_[running.request] == 0) complete(running.request);
+  finish_sample(running.request, running.sample, std::move(running.out), *running.first_token);
+}
+
+void Answers::finish_sample(std::size_t request, std::size_t sample, Sample out,
+                            std::chrono::steady_clock::time_point begin) {
+  auto& result = results_[request];
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  result.seconds = std::max(result.seconds, elapsed.count());
+  result.samples[sample] = std::move(out);
+  if (--open_samples_[request] == 0) complete(request);
 }
 
 void Answers::complete(std::size_t request) {
@@ -321,6 +415,7 @@ void Answers::complete(std::size_t request) {
 }
 
 std::vector<RequestResult> Answers::take() {
+  finish_sounds(true);
   for (auto& result : results_) {
     if (result.status == Status::unfinished) result.samples.clear();
   }

@@ -1,10 +1,15 @@
 #pragma once
-// What rank 0 makes of the tokens that come back: text, ends, stop strings, and finished requests in the form
-// of a result.
+// What rank 0 makes of the tokens that come back: text, sound, ends, stop strings, and finished requests in
+// the form of a result.
+//
+// Sound is made beside the run, in a thread of its own, one sample after the other: while it is, the slices
+// go on with what is in flight.
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,6 +20,7 @@
 #include "job/result.hpp"
 #include "pipeline/prepare.hpp"
 #include "pipeline/recording.hpp"
+#include "pipeline/sound_maker.hpp"
 
 namespace diffuse {
 
@@ -24,10 +30,10 @@ class Answers {
  public:
   using OnRequest = std::function<void(std::size_t index, const RequestResult& request)>;
 
-  // `kept` holds requests of an earlier run by index; they are taken over and not run again. References must
-  // outlive it.
+  // `kept` holds requests of an earlier run by index; they are taken over and not run again. `sound` is the
+  // codec of a model that answers with its codes, null with another. References must outlive it.
   Answers(const std::vector<PreparedRequest>& prepared, const TextSide& text, std::int64_t trace_layers,
-          std::map<std::uint64_t, RequestResult> kept, OnRequest on_request);
+          std::map<std::uint64_t, RequestResult> kept, OnRequest on_request, SoundMaker* sound = nullptr);
   ~Answers();
 
   // What is to be run: one a sample. Index in this list is the `sequence` of the events.
@@ -38,7 +44,8 @@ class Answers {
   // The heads that the run is to watch, where a request asks when its words were said.
   std::vector<WatchedHead> watched() const;
 
-  // All requests in job order; those that did not end are Status::unfinished and hold no samples.
+  // All requests in job order; those that did not end are Status::unfinished and hold no samples. Waits for
+  // sound that is being made.
   std::vector<RequestResult> take();
 
  private:
@@ -49,7 +56,9 @@ class Answers {
     std::size_t piece = 0;
   };
   struct Searching;
-  using Part = std::variant<std::unique_ptr<Running>, Pass, std::unique_ptr<Searching>>;
+  struct Composing;
+  using Part =
+      std::variant<std::unique_ptr<Running>, Pass, std::unique_ptr<Searching>, std::unique_ptr<Composing>>;
   struct Heard {
     std::size_t request = 0;
     std::unique_ptr<Recording> recording;
@@ -60,6 +69,11 @@ class Answers {
   };
   Decision search(Searching& searching, std::span<const ChosenToken> chosen);
   void finish_search(Searching& searching, Trace trace);
+  Decision compose(Composing& composing, const ChosenToken& chosen);
+  void finish_codes(Composing& composing, Trace trace);
+  void finish_sounds(bool all);
+  void finish_sample(std::size_t request, std::size_t sample, Sample out,
+                     std::chrono::steady_clock::time_point begin);
   Decision hear(const Pass& pass, std::span<const ChosenToken> chosen);
   void take_passes(std::size_t recording);
   void leave(const Pass& pass, std::span<const std::uint64_t> digests, std::int64_t positions);
@@ -81,6 +95,9 @@ class Answers {
   std::vector<Sequence> more_;              // that came up
   std::vector<RequestResult> results_;      // [request]
   std::vector<std::int64_t> open_samples_;  // [request]
+  SoundMaker* sound_;
+  std::deque<Composing*> silent_;   // whose codes are complete and sound is not, in order; parts_ owns them
+  std::future<MediaArray> making_;  // of the first of them; destroyed first, for it uses what they hold
 };
 
 }  // namespace diffuse

@@ -24,7 +24,17 @@ Value take(std::span<const std::byte>& bytes) {
 }
 
 bool plain_greedy(const SampleSpec& spec) {
-  return spec.temperature == 0 && spec.logprobs < 0 && spec.candidates == 0 && !spec.reads_history();
+  return spec.temperature == 0 && spec.logprobs < 0 && spec.candidates == 0 && spec.codebooks == 0 &&
+         !spec.reads_history();
+}
+
+SamplingParams params_of(const SampleSpec& spec) {
+  return {.temperature = spec.temperature,
+          .top_k = spec.top_k,
+          .top_p = spec.top_p,
+          .min_p = spec.min_p,
+          .repetition_penalty = spec.repetition_penalty,
+          .logprobs = spec.logprobs};
 }
 
 // Whether a row can be chosen from: no NaN, no plus infinity, and something that is possible.
@@ -44,8 +54,10 @@ std::size_t answer_bytes(const Descriptor& step, std::span<const SampleSpec> slo
   std::size_t bytes = sizeof(std::uint64_t);
   for (int i = 0; i < step.entries; ++i) {
     const auto& entry = step.entry[static_cast<std::size_t>(i)];
-    const auto top = static_cast<std::size_t>(slots[static_cast<std::size_t>(entry.slot)].alternatives());
-    bytes += entry.sample * (sizeof(WireToken) + top * sizeof(TokenLogprob));
+    const auto& slot = slots[static_cast<std::size_t>(entry.slot)];
+    const auto top = static_cast<std::size_t>(slot.alternatives());
+    const auto codes = static_cast<std::size_t>(slot.codebooks) * sizeof(std::int32_t);
+    bytes += entry.sample * (codes > 0 ? codes : sizeof(WireToken) + top * sizeof(TokenLogprob));
   }
   return bytes;
 }
@@ -59,11 +71,19 @@ std::vector<ChosenToken> read_answer(std::span<const std::byte> bytes, const Des
   std::vector<ChosenToken> tokens;
   for (int i = 0; i < step.entries; ++i) {
     const auto& entry = step.entry[static_cast<std::size_t>(i)];
+    const auto& slot = slots[static_cast<std::size_t>(entry.slot)];
     for (int draw = 0; draw < entry.sample; ++draw) {
+      auto& chosen = tokens.emplace_back();
+      for (auto left = slot.codebooks; left > 0; --left) chosen.codes.push_back(take<std::int32_t>(bytes));
+      if (slot.codebooks > 0) {
+        chosen.token.id = chosen.codes.front();
+        continue;
+      }
       const auto wire = take<WireToken>(bytes);
-      auto& token = tokens.emplace_back(ChosenToken{{wire.id, wire.logprob, {}}, wire.probe}).token;
-      for (auto left = slots[static_cast<std::size_t>(entry.slot)].alternatives(); left > 0; --left)
-        token.top.push_back(take<TokenLogprob>(bytes));
+      chosen.token = {wire.id, wire.logprob, {}};
+      chosen.probe = wire.probe;
+      auto& token = chosen.token;
+      for (auto left = slot.alternatives(); left > 0; --left) token.top.push_back(take<TokenLogprob>(bytes));
     }
   }
   return tokens;
@@ -116,13 +136,7 @@ SampledToken Chooser::rank(std::span<float> logits, const SlotState& slot) {
 SampledToken Chooser::choose(std::span<float> logits, SlotState& slot, std::int64_t position,
                              std::int32_t draw) {
   const auto& spec = slot.sampling;
-  SamplingParams params;
-  params.temperature = spec.temperature;
-  params.top_k = spec.top_k;
-  params.top_p = spec.top_p;
-  params.min_p = spec.min_p;
-  params.repetition_penalty = spec.repetition_penalty;
-  params.logprobs = spec.logprobs;
+  auto params = params_of(spec);
   const SampleKey key{spec.seed, static_cast<std::uint64_t>(spec.request),
                       static_cast<std::uint32_t>(spec.sample + draw), static_cast<std::uint32_t>(position)};
   if (!usable(logits)) return {};
@@ -231,7 +245,7 @@ std::vector<std::byte> Chooser::sample(const Descriptor& step, ConstRows hidden)
   for (int i = 0; i < step.entries; ++i) {
     const auto& entry = step.entry[static_cast<std::size_t>(i)];
     row += entry.rows;
-    if (entry.sample == 0) continue;
+    if (entry.sample == 0 && entry.guides == 0) continue;
     rows.push_back(row - 1);
     entries.push_back(&entry);
     const auto& spec = slots_[static_cast<std::size_t>(entry.slot)].sampling;
@@ -250,9 +264,34 @@ std::vector<std::byte> Chooser::sample(const Descriptor& step, ConstRows hidden)
   }
   auto values = downloaded(logits);
   const auto width = static_cast<std::size_t>(logits.cols);
-  for (std::size_t i = 0; i < entries.size(); ++i)
-    answer_row(answer, *entries[i], std::span(values).subspan(i * width, width));
+  const auto logits_of = [&](std::size_t i) { return std::span(values).subspan(i * width, width); };
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i]->guides != 0) continue;  // looked at with the entry before it
+    const bool guided = i + 1 < entries.size() && entries[i + 1]->guides != 0;
+    if (slots_[static_cast<std::size_t>(entries[i]->slot)].sampling.codebooks > 0) {
+      answer_codes(answer, *entries[i], logits_of(i), guided ? logits_of(i + 1) : std::span<float>());
+    } else {
+      answer_row(answer, *entries[i], logits_of(i));
+    }
+  }
   return answer;
+}
+
+void Chooser::answer_codes(std::vector<std::byte>& answer, const Entry& entry, std::span<float> row,
+                           std::span<const float> free) {
+  const auto& spec = slots_[static_cast<std::size_t>(entry.slot)].sampling;
+  if (!free.empty()) guide(row, free, static_cast<float>(spec.guidance));
+  const auto codebooks = static_cast<std::size_t>(spec.codebooks);
+  const auto each = row.size() / codebooks;
+  bool fine = true;
+  for (std::size_t codebook = 0; codebook < codebooks; ++codebook)
+    fine = fine && usable(row.subspan(codebook * each, each));
+  const SampleKey key{spec.seed, static_cast<std::uint64_t>(spec.request),
+                      static_cast<std::uint32_t>(spec.sample),
+                      static_cast<std::uint32_t>(entry.first_position + entry.rows)};
+  const auto codes = fine ? sample_codes(row, spec.codebooks, params_of(spec), key, scratch_)
+                          : std::vector<std::int32_t>(codebooks, -1);
+  for (const auto code : codes) append(answer, code);
 }
 
 // As many tokens of a row as its entry asks for.

@@ -12,6 +12,7 @@
 #include "schedule/step.hpp"
 #include "slice/executor.hpp"
 #include "text/choice_rules.hpp"
+#include "text/codebook_sampling.hpp"
 #include "text/sampling.hpp"
 
 namespace diffuse {
@@ -26,6 +27,8 @@ struct WireToken {
 struct ChosenToken {
   SampledToken token;
   float probe = 0;
+  // Of a slot that walks codebooks: an id of each, and `token.id` is that of the first. They travel alone.
+  std::vector<std::int32_t> codes = {};
 };
 // Bytes of a step's answer: its number, then what was chosen for each sampling entry.
 std::size_t answer_bytes(const Descriptor& step, std::span<const SampleSpec> slots);
@@ -63,6 +66,9 @@ class Chooser {
   void weigh_prompts(const Descriptor& step, ConstRows hidden);
   std::vector<float> downloaded(ConstRows logits) const;
   void answer_row(std::vector<std::byte>& answer, const Entry& entry, std::span<float> row);
+  // `free`: the logits without the text, where the slot is guided.
+  void answer_codes(std::vector<std::byte>& answer, const Entry& entry, std::span<float> row,
+                    std::span<const float> free);
   SampledToken choose(std::span<float> logits, SlotState& slot, std::int64_t position, std::int32_t draw);
   SampledToken rank(std::span<float> logits, const SlotState& slot);
 

@@ -84,7 +84,7 @@ class Driver {
  private:
   struct State {
     std::int64_t issued = 0;                          // positions sent into the pipeline
-    std::vector<std::int32_t> generated;              // of one lane
+    std::vector<std::int32_t> generated;              // of one lane; [rows, codebooks]
     std::vector<Decision::Lane> lanes;                // of several: what they go on with
     std::vector<std::int32_t> slots;                  // one a lane
     std::size_t lanes_left = 0;                       // that are not collected yet
@@ -274,10 +274,11 @@ class Driver {
     Descriptor command;
     command.command = Command::admit;
     command.slot = admit.slot;
-    command.prompt_tokens = static_cast<std::int64_t>(sequence.prompt.size());
+    command.prompt_tokens = prompt_rows(sequence);
     command.reserved_tokens = command.prompt_tokens + sequence.max_new_tokens;
-    command.memory_rows = sequence.memory_rows;
+    command.memory_rows = admit.no_memory ? 1 : sequence.memory_rows;
     command.memory_from = admit.memory_from;
+    command.no_memory = admit.no_memory ? 1 : 0;
     command.sampling = sequence.sampling;
     command.sampling.sample += admit.lane;
     const auto slot = static_cast<std::size_t>(admit.slot);
@@ -307,7 +308,7 @@ class Driver {
       const auto& sequence = sequences_[index];
       const auto& prompt = sequence.prompt;
       auto& state = states_[index];
-      if (sequence.lanes > 1 && entry.first_position >= static_cast<std::int64_t>(prompt.size())) {
+      if (moves_lanes(sequence) && entry.first_position >= prompt_rows(sequence)) {
         const auto& next = state.lanes.at(static_cast<std::size_t>(lane));
         entry.token = next.token;
         if (next.from != lane) entry.from = state.slots.at(static_cast<std::size_t>(next.from));
@@ -315,13 +316,15 @@ class Driver {
         state.issued = entry.first_position + entry.rows;
         continue;
       }
-      if (entry.sample != 0 && sequence.lanes > 1 && sequence.sampling.candidates == 0)
+      if (entry.sample != 0 && moves_lanes(sequence) && sequence.sampling.candidates == 0)
         entry.sample = static_cast<std::uint8_t>(sequence.lanes);
-      for (std::int32_t row = 0; row < entry.rows; ++row) {
-        const auto position = static_cast<std::size_t>(entry.first_position + row);
-        ids.push_back(position < prompt.size() ? prompt[position]
-                                               : state.generated.at(position - prompt.size()));
-        if (position < prompt.size()) ++report_.prompt_rows;
+      const auto books = prompt.size() / static_cast<std::size_t>(prompt_rows(sequence));
+      const auto first = static_cast<std::size_t>(entry.first_position) * books;
+      for (auto at = first; at < first + static_cast<std::size_t>(entry.rows) * books; ++at)
+        ids.push_back(at < prompt.size() ? prompt[at] : state.generated.at(at - prompt.size()));
+      if (lane == 0) {
+        const auto left = std::max<std::int64_t>(prompt_rows(sequence) - entry.first_position, 0);
+        report_.prompt_rows += static_cast<std::uint64_t>(std::min<std::int64_t>(left, entry.rows));
       }
       state.issued = entry.first_position + entry.rows;
     }
@@ -370,6 +373,9 @@ class Driver {
           peer, Channel::result, std::as_writable_bytes(std::span(part)), {"digests" + of_request}));
     }
   }
+
+  // Lanes that go on with tokens of their own, one from another.
+  static bool moves_lanes(const Sequence& sequence) { return sequence.lanes > 1 && !sequence.guided; }
 
   bool watches(int stage, const WatchedHead& head) const {
     return head.layer >= first_layer_of(stage) && head.layer < first_layer_of(stage + 1);
@@ -429,8 +435,10 @@ class Driver {
       const auto chosen = std::span(tokens).subspan(next, count);
       next += count;
       auto& state = states_[index];
-      if (sequences_[index].lanes == 1) state.generated.push_back(chosen.front().token.id);
+      const bool codes = sequences_[index].sampling.codebooks > 0;
+      if (!codes && sequences_[index].lanes == 1) state.generated.push_back(chosen.front().token.id);
       auto decision = events_.on_chosen(index, chosen);
+      if (codes) state.generated.insert(state.generated.end(), decision.codes.begin(), decision.codes.end());
       finished.insert(finished.end(), entries, decision.ended ? 1 : 0);
       state.lanes = std::move(decision.lanes);
       report_.sampled += entries;
@@ -538,11 +546,16 @@ Decision go_on(std::span<const std::int32_t> tokens, std::span<const std::size_t
   return decision;
 }
 
+std::int64_t prompt_rows(const Sequence& sequence) {
+  return static_cast<std::int64_t>(sequence.prompt.size()) / std::max(sequence.sampling.codebooks, 1);
+}
+
 SequenceNeed need_of(const Sequence& sequence) {
-  return {.prompt_tokens = static_cast<std::int64_t>(sequence.prompt.size()),
+  return {.prompt_tokens = prompt_rows(sequence),
           .max_new_tokens = sequence.max_new_tokens,
           .memory_rows = sequence.memory_rows,
           .lanes = sequence.lanes,
+          .guided = sequence.guided,
           .most_lanes = sequence.most_lanes,
           .most_tokens = sequence.most_tokens};
 }

@@ -19,8 +19,10 @@ namespace diffuse {
 
 // One sample of one request, as the pipeline runs it; or one pass over a window of one.
 struct Sequence {
-  std::vector<std::int32_t> prompt;  // at least one id, all inside the vocabulary
-  std::int64_t max_new_tokens = 0;   // at least 1
+  // At least one id, all inside the vocabulary. Of a stack that walks codebooks (see SampleSpec::codebooks)
+  // the ids of its rows, [rows, codebooks].
+  std::vector<std::int32_t> prompt;
+  std::int64_t max_new_tokens = 0;  // at least 1
   SampleSpec sampling;
   std::vector<std::int32_t> rules;  // packed ChoiceRules, sampling.rules of them
   // What the encoder is given, where the stack reads one: then `prompt` is what the answer starts with.
@@ -30,16 +32,21 @@ struct Sequence {
   // Lanes that are decoded side by side. Where the sampling asks for candidates they are beams, which the
   // prompt's last row has one answer for; else it has a token for each.
   std::int32_t lanes = 1;
+  // A second lane runs every row beside the first, without the memory, and guides what is chosen: `lanes` is
+  // 2, and an answer is one.
+  bool guided = false;
   std::int32_t most_lanes = 0;   // reserved for it and for those that follow it, where that is more
   std::int64_t most_tokens = 0;  // of a lane
   // Of a sequence that is added: the one that has just ended and whose memory it reads too.
   std::optional<std::size_t> follows = {};
 };
 
+std::int64_t prompt_rows(const Sequence& sequence);
 SequenceNeed need_of(const Sequence& sequence);
 
 // How a sequence goes on: not at all, or with a token in each lane, behind what lane `from` holds. One lane
-// goes on with the token that was chosen for it: `lanes` stays empty.
+// goes on with the token that was chosen for it: `lanes` stays empty. A stack that walks codebooks goes on
+// with `codes`.
 struct Decision {
   struct Lane {
     std::int32_t token = -1;
@@ -47,6 +54,7 @@ struct Decision {
   };
   bool ended = false;
   std::vector<Lane> lanes = {};
+  std::vector<std::int32_t> codes = {};  // [codebooks]
 };
 
 // Beams that go on with these tokens, each behind the lane in `sources`. Where there are fewer beams than

@@ -1,6 +1,7 @@
 #include "pipeline/prepare.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
@@ -8,6 +9,7 @@
 #include "core/thread_pool.hpp"
 #include "media/log_mel.hpp"
 #include "media/resample.hpp"
+#include "text/codebook_sampling.hpp"
 
 namespace diffuse {
 namespace {
@@ -83,13 +85,8 @@ void check_prompt(const PreparedRequest& request, const ModelLimits& limits) {
 
 void check_memory(const PreparedRequest& request, const ModelLimits& limits) {
   auto needed = static_cast<std::int64_t>(request.prompt.size()) + request.max_new_tokens;
-  if (request.memory_rows > 0 || request.options.num_beams > 1) {
-    const SequenceNeed need{.prompt_tokens = static_cast<std::int64_t>(request.prompt.size()),
-                            .max_new_tokens = request.max_new_tokens,
-                            .memory_rows = request.memory_rows,
-                            .lanes = static_cast<std::int32_t>(request.options.num_beams)};
-    needed = pages_needed(need, kPageTokens) * kPageTokens;
-  }
+  if (request.memory_rows > 0 || request.options.num_beams > 1)
+    needed = pages_needed(need_of(make_sequence(request, 0, 0)), kPageTokens) * kPageTokens;
   if (needed > limits.kv_positions) {
     throw_bad_data("prompt and answer together take " + std::to_string(needed) +
                    " positions of key-value memory, and there is room for " +
@@ -97,15 +94,10 @@ void check_memory(const PreparedRequest& request, const ModelLimits& limits) {
   }
 }
 
-// The prompt is the encoder's, and the answer starts as the checkpoint says.
-void read_source(PreparedRequest& out, const ModelLimits& limits, const GenerationConfig& generation) {
-  const auto& encoder = *limits.encoder;
+// The ids are the encoder's.
+void read_source(PreparedRequest& out, std::vector<std::int32_t> ids, const Encoder& encoder) {
   auto input = std::make_shared<EncoderInput>();
-  input->ids = std::move(out.prompt);
-  out.prompt.clear();
-  const auto start = generation.decoder_start_id ? generation.decoder_start_id : generation.bos_id;
-  if (!start) throw_bad_data("the model's configs say no decoder_start_token_id to start an answer with");
-  out.prompt.push_back(*start);
+  input->ids = std::move(ids);
   if (input->ids.empty()) throw_bad_data("the prompt is empty, and the encoder has nothing to read");
   check_ids(input->ids, encoder.vocab);
   out.memory_rows = memory_rows(encoder, *input);
@@ -114,6 +106,23 @@ void read_source(PreparedRequest& out, const ModelLimits& limits, const Generati
                    " tokens, and the encoder reads at most " + std::to_string(encoder.max_positions));
   }
   out.input = std::move(input);
+}
+
+// The answer starts as the checkpoint says.
+std::int32_t start_of_answer(const GenerationConfig& generation) {
+  const auto start = generation.decoder_start_id ? generation.decoder_start_id : generation.bos_id;
+  if (!start) throw_bad_data("the model's configs say no decoder_start_token_id to start an answer with");
+  return *start;
+}
+
+// A text to sound.
+void ask_for_sound(PreparedRequest& out, const Request& request, const TextSide& text,
+                   const ModelLimits& limits) {
+  out.codes = codebook_request(out.options, text.generation, *limits.codebooks);
+  out.prompt = out.codes->delay.start();
+  out.max_new_tokens = out.codes->delay.new_tokens();
+  read_source(out, source_of(request, text).ids, *limits.encoder);
+  check_memory(out, limits);
 }
 
 // Where the end is to be ignored, none is forced either.
@@ -253,7 +262,18 @@ TextSide TextSide::open(const std::filesystem::path& folder) {
 }
 
 ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions) {
-  return {recipe.vocab, recipe.max_positions, kv_positions, recipe.encoder ? &*recipe.encoder : nullptr};
+  ModelLimits limits{.vocab = recipe.vocab,
+                     .max_positions = recipe.max_positions,
+                     .kv_positions = kv_positions,
+                     .encoder = recipe.encoder ? &*recipe.encoder : nullptr,
+                     .codebooks = {}};
+  if (recipe.codec) {
+    limits.codebooks = {.codebooks = recipe.codebooks,
+                        .channels = recipe.codec->passes,
+                        .codes = recipe.vocab / recipe.codebooks,
+                        .max_positions = recipe.max_positions};
+  }
+  return limits;
 }
 
 SequenceNeed SpeechRequest::most() const {
@@ -300,6 +320,12 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
         continue;
       }
       if (request.audio && !speech) throw_bad_data("it holds sound, and this model reads none");
+      settle_sampling(out.options, "generate");
+      if (limits.codebooks) {
+        out.seed = index < seeds.size() ? seeds[index] : out.options.seed.value_or(derived_seed(job, index));
+        ask_for_sound(out, request, text, limits);
+        continue;
+      }
       check_autoregressive(out.options, "generate");
       if (!out.options.stop.empty() && !text.tokenizer) {
         throw_bad_data("`stop` looks for text, and the model folder has no tokenizer");
@@ -315,7 +341,7 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
         read_first_window(out, *limits.encoder,
                           media::resample(request.audio->samples, request.audio->rate, media::kSpeechRate));
       } else if (limits.encoder != nullptr) {
-        read_source(out, limits, text.generation);
+        read_source(out, std::exchange(out.prompt, {start_of_answer(text.generation)}), *limits.encoder);
       }
       check_prompt(out, limits);
       out.max_new_tokens = std::min(out.options.max_new_tokens,
@@ -368,6 +394,13 @@ Sequence make_sequence(const PreparedRequest& request, std::size_t index, std::i
   sequence.sampling.logprobs = params.logprobs;
   sequence.lanes = static_cast<std::int32_t>(request.options.num_beams);
   sequence.sampling.candidates = request.candidates;
+  if (request.codes) {
+    sequence.sampling.codebooks = static_cast<std::int32_t>(request.codes->delay.codebooks());
+    sequence.sampling.logprobs = -1;
+    sequence.sampling.guidance = request.codes->guidance;
+    sequence.guided = is_guided(request.codes->guidance);
+    sequence.lanes = static_cast<std::int32_t>(request.codes->rows());
+  }
   return sequence;
 }
 

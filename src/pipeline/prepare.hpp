@@ -14,6 +14,7 @@
 #include "pipeline/driver.hpp"
 #include "text/chat_template.hpp"
 #include "text/choice_rules.hpp"
+#include "text/codebook_request.hpp"
 #include "text/generate_options.hpp"
 #include "text/speech_options.hpp"
 #include "text/speech_tokens.hpp"
@@ -53,13 +54,15 @@ struct PreparedRequest {
   std::string problem;  // not empty: the request is bad, and this is why
   GenerateOptions options;
   std::uint64_t seed = 0;
-  std::vector<std::int32_t> prompt;  // where the model reads an encoder: what the answer starts with
-  std::int64_t max_new_tokens = 0;   // cut to what the context has room for
+  // Where the model reads an encoder: what the answer starts with; where it walks codebooks, an id of each.
+  std::vector<std::int32_t> prompt;
+  std::int64_t max_new_tokens = 0;  // cut to what the context has room for
   TokenRules rules;
   std::int32_t candidates = 0;                // of a row, where there are beams
   std::shared_ptr<const EncoderInput> input;  // what the encoder is given
   std::int64_t memory_rows = 0;
   std::shared_ptr<const SpeechRequest> speech;  // then there is no prompt
+  std::optional<CodebookRequest> codes;         // then the answer is sound
 
   std::int64_t prompt_tokens() const;  // that a user gave
 };
@@ -69,6 +72,7 @@ struct ModelLimits {
   std::int64_t max_positions = 0;
   std::int64_t kv_positions = 0;  // that the key-value memory of every stage has room for
   const Encoder* encoder = nullptr;
+  std::optional<CodebookShape> codebooks;  // where the answers are codes of sound
 };
 ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions);  // which must outlive them
 

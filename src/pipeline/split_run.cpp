@@ -77,7 +77,7 @@ void SplitRun::exchange_loads(const LoadReport& mine) {
                           {"the hashes of a rank's tensors"});
     return;
   }
-  std::map<std::string, std::uint64_t> all = weights_.hashes;
+  hashes_ = weights_.hashes;
   loads_.push_back(mine);
   for (int peer = 1; peer < transport_.size(); ++peer) {
     const auto& tensors = plan_.ranks[static_cast<std::size_t>(peer)].tensors;
@@ -89,14 +89,19 @@ void SplitRun::exchange_loads(const LoadReport& mine) {
     transport_.receive_now(peer, Channel::result, std::as_writable_bytes(std::span(theirs)),
                            {"the hashes of a rank's tensors"});
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const auto [entry, fresh] = all.emplace(tensors[i], theirs[i]);
+      const auto [entry, fresh] = hashes_.emplace(tensors[i], theirs[i]);
       if (!fresh && entry->second != theirs[i]) {
         throw_io("ranks 0 and " + std::to_string(peer) + " read different bytes for the tensor '" +
                  tensors[i] + "': the model folders on their hosts differ");
       }
     }
   }
-  tensors_hash_ = combined_hash(all);
+}
+
+std::string SplitRun::tensors_hash(const std::map<std::string, std::uint64_t>& beside) const {
+  auto all = hashes_;
+  all.insert(beside.begin(), beside.end());
+  return combined_hash(all);
 }
 
 SplitRun::Setup SplitRun::agree(const Setup& mine) {

@@ -42,9 +42,10 @@ class SplitRun {
            Backend& backend, Log& log);
   ~SplitRun();
 
-  // On rank 0: a rank each, and the digest of all tensors (the same for any split).
+  // On rank 0: a rank each, and the digest of all tensors (the same for any split); `beside`: of those that
+  // the client has read.
   const std::vector<LoadReport>& loads() const { return loads_; }
-  const std::string& tensors_hash() const { return tensors_hash_; }
+  std::string tensors_hash(const std::map<std::string, std::uint64_t>& beside = {}) const;
 
   // Rank 0. All sequences must fit `options.kv_pages`.
   DriverReport run(const std::vector<Sequence>& sequences, const RunOptions& options,
@@ -81,7 +82,7 @@ class SplitRun {
   Log& log_;
   SliceWeights weights_;
   std::vector<LoadReport> loads_;
-  std::string tensors_hash_;
+  std::map<std::string, std::uint64_t> hashes_;  // of all ranks' tensors, on rank 0
 };
 
 // Pages that every stage of a plan has room for; `bytes` of key-value memory, a rank each.

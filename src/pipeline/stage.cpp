@@ -148,12 +148,12 @@ void Stage::carry_out(Pending& pending) {
     case Command::encode:
       return;  // what comes of it is on its way
     case Command::admit:
-      std::visit([&](auto& work) { work.admit(command); }, work_);
+      admit_slot(command);
       if (last() && command.sampling.reads_history()) {
         std::visit([&](auto& work) { work.tell(command, told_.front()); }, work_);
         told_.pop_front();
       }
-      if (command.memory_rows > 0 && command.memory_from < 0) take_memory(command);
+      if (command.brings_memory()) take_memory(command);
       return;
     case Command::step: {
       auto& carry = carries_[pending.carry];
@@ -176,6 +176,18 @@ void Stage::carry_out(Pending& pending) {
     case Command::finish:
       return;
   }
+}
+
+// What reads no memory reads rows of zeros.
+void Stage::admit_slot(const Descriptor& command) {
+  std::visit(
+      [&](auto& work) {
+        work.admit(command);
+        if (command.no_memory == 0) return;
+        const auto elements = static_cast<std::size_t>(command.memory_rows * recipe_.encoder->hidden);
+        work.remember(command.slot, std::vector<float>(elements));
+      },
+      work_);
 }
 
 void Stage::expect_memories(const Descriptor& command) {
@@ -204,10 +216,10 @@ void Stage::take_memory(const Descriptor& command) {
 void Stage::admit(const Descriptor& command, std::span<const std::int32_t> told,
                   std::span<const float> memory) {
   spec_of(command.slot) = command.sampling;
+  admit_slot(command);
   std::visit(
       [&](auto& work) {
-        work.admit(command);
-        if (command.memory_rows > 0 && command.memory_from < 0) work.remember(command.slot, memory);
+        if (command.brings_memory()) work.remember(command.slot, memory);
         if (last() && command.sampling.reads_history()) work.tell(command, told);
       },
       work_);

@@ -93,6 +93,7 @@ class Stage {
   std::span<std::byte> travelling(Carry& carry, std::int64_t rows);
   void flip_bit(Carry& carry, std::int64_t row);
   Pending next_command();
+  void admit_slot(const Descriptor& command);
   void expect_memories(const Descriptor& command);
   void take_memory(const Descriptor& command);
   void carry_out(Pending& pending);

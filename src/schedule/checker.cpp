@@ -74,7 +74,12 @@ void ScheduleChecker::on_admit(const Admit& admit) {
   const bool due = static_cast<std::int32_t>(sequence.slots.size()) == admit.lane && admit.lane < need.lanes;
   expect(due && !sequence.released, name(admit.sequence) + " is admitted twice, or its lanes out of turn");
   const bool follows = sequence.before >= 0;
-  if (admit.lane > 0) {
+  const bool guides = need.guided && admit.lane == 1;
+  expect(admit.no_memory == guides, name(admit.sequence) + (guides ? " has a guide that reads its memory"
+                                                                   : " is admitted without its memory"));
+  if (guides) {
+    expect(admit.memory_from < 0, name(admit.sequence) + " has a guide that shares a memory");
+  } else if (admit.lane > 0) {
     expect(!sequence.slots.empty() && admit.memory_from == sequence.slots.front(),
            name(admit.sequence) + " has a lane without the memory of the first");
   } else if (follows) {
@@ -100,6 +105,7 @@ void ScheduleChecker::on_run(const Descriptor& step) {
   last_number_ = step.number;
   expect(step.entries >= 1 && step.entries <= kMaxEntries, "a step without entries, or too many");
   std::int64_t decode_rows = 0;
+  bool guided = false;
   Step open;
   open.number = step.number;
   for (std::size_t i = 0; i < std::min<std::size_t>(step.entries, kMaxEntries); ++i) {
@@ -109,9 +115,12 @@ void ScheduleChecker::on_run(const Descriptor& step) {
                            : -1;
     if (owner >= 0 && step.entry[i].first_position >= needs_[static_cast<std::size_t>(owner)].prompt_tokens)
       ++decode_rows;
+    guided = guided || (owner >= 0 && needs_[static_cast<std::size_t>(owner)].guided);
   }
+  on_guides(open);
   expect(decode_rows <= config_.max_group, "a step decodes more sequences than a group may have");
-  expect(step.rows() <= std::max<std::int64_t>(config_.max_rows_per_step, decode_rows),
+  expect(step.rows() <= std::max<std::int64_t>(
+                            {config_.max_rows_per_step, decode_rows, guided && step.entries == 2 ? 2 : 0}),
          "a step has too many rows");
   steps_.push_back(std::move(open));
   expect(steps_.size() <= static_cast<std::size_t>(max_in_flight_), "too many steps are in flight");
@@ -126,7 +135,13 @@ void ScheduleChecker::on_entry(const Entry& entry, Step& step) {
   auto& sequence = sequences_[index];
   const auto prompt = needs_[index].prompt_tokens;
   const auto lane = static_cast<std::size_t>(std::count(step.all.begin(), step.all.end(), index));
-  if (lane > 0 || entry.slot != sequence.slots.front()) return on_lane(index, lane, entry, step);
+  if (lane > 0 || entry.slot != sequence.slots.front()) {
+    if (needs_[index].guided) return on_guide(index, entry, step);
+    return on_lane(index, lane, entry, step);
+  }
+  expect(entry.guides == 0, name(index) + " guides itself");
+  on_guides(step);
+  step.last = entry;
   expect(!sequence.ended, name(index) + " runs after its end");
   expect(entry.rows >= 1, name(index) + " has an entry without rows");
   expect(entry.first_position == sequence.run, name(index) + " skips or repeats a position");
@@ -149,6 +164,27 @@ void ScheduleChecker::on_entry(const Entry& entry, Step& step) {
   }
   step.all.push_back(index);
   ++sequence.open_steps;
+}
+
+// The entry that guides: right behind the one that it guides, and like it.
+void ScheduleChecker::on_guide(std::size_t index, const Entry& entry, Step& step) {
+  const auto& slots = sequences_[index].slots;
+  expect(!step.all.empty() && step.all.back() == index && slots.size() == 2 && entry.slot == slots.back() &&
+             step.last.slot == slots.front(),
+         name(index) + " has a guide apart from what it guides");
+  expect(entry.rows == step.last.rows && entry.first_position == step.last.first_position && entry.from < 0,
+         name(index) + " has a guide unlike what it guides");
+  expect(entry.sample == 0 && entry.guides == step.last.sample,
+         name(index) + " samples by its guide, or without it");
+  step.all.push_back(index);
+  step.last = entry;
+}
+
+// Before another sequence's entry, and at the end: who is guided had both its entries.
+void ScheduleChecker::on_guides(const Step& step) {
+  if (step.all.empty() || !needs_[step.all.back()].guided) return;
+  expect(step.last.slot == sequences_[step.all.back()].slots.back(),
+         name(step.all.back()) + " runs without its guide");
 }
 
 // An entry of a lane that is not the first: behind that one's, and like it.

@@ -46,6 +46,7 @@ class ScheduleChecker {
     std::uint64_t number = 0;
     std::vector<std::size_t> sampling;
     std::vector<std::size_t> all;
+    Entry last;  // that was looked at
   };
 
   void on_encode(const Encode& encode);
@@ -53,6 +54,8 @@ class ScheduleChecker {
   void on_run(const Descriptor& step);
   void on_entry(const Entry& entry, Step& step);
   void on_lane(std::size_t index, std::size_t lane, const Entry& entry, Step& step);
+  void on_guide(std::size_t index, const Entry& entry, Step& step);
+  void on_guides(const Step& step);
   void on_release(const Release& release);
   std::int64_t pages(std::size_t sequence) const;
   void expect(bool holds, const std::string& problem);

@@ -31,13 +31,19 @@ std::int32_t reserved_lanes(const SequenceNeed& need) {
   return std::max(need.lanes, need.most_lanes);
 }
 
+// Rows that a position of its prompt takes.
+std::int64_t prompt_lanes(const SequenceNeed& need) {
+  return need.guided ? 2 : 1;
+}
+
 }  // namespace
 
 std::int64_t pages_needed(const SequenceNeed& need, std::int64_t page_tokens) {
   const auto lanes = std::max<std::int64_t>(need.lanes, need.most_lanes);
   const auto tokens = std::max(need.prompt_tokens + need.max_new_tokens, need.most_tokens);
-  return lanes * (ceil_div(tokens, page_tokens) + (lanes > 1 ? 1 : 0)) +
-         ceil_div(need.memory_rows, page_tokens);
+  const auto memory = ceil_div(need.memory_rows, page_tokens);
+  if (need.guided) return lanes * ceil_div(tokens, page_tokens) + memory + 1;
+  return lanes * (ceil_div(tokens, page_tokens) + (lanes > 1 ? 1 : 0)) + memory;
 }
 
 std::int32_t choose_groups(const ScheduleConfig& config, std::int64_t sequences) {
@@ -126,7 +132,7 @@ bool AutoregressivePolicy::fits(const SequenceNeed& need) const {
   return need.prompt_tokens >= 1 && need.prompt_tokens <= most && need.max_new_tokens >= 0 &&
          need.max_new_tokens <= most && need.memory_rows >= 0 && need.memory_rows <= most &&
          need.most_tokens <= most && need.lanes >= 1 && lanes <= config_.most_lanes &&
-         pages_needed(need, config_.page_tokens) <= config_.kv_pages;
+         (!need.guided || lanes == 2) && pages_needed(need, config_.page_tokens) <= config_.kv_pages;
 }
 
 // Lanes that a group counts as full with: one that has fewer takes any sequence, and lanes stay together.
@@ -155,6 +161,7 @@ std::size_t AutoregressivePolicy::follow(std::size_t ended, const SequenceNeed& 
           "a follower of a sequence that has not just ended");
   auto& before = sequences_[ended];
   require(!before.follower && !stopping_, "two followers of one sequence, or one while the run stops");
+  require(!need.guided && !before.need.guided, "a guided sequence is followed, or follows");
   auto whole = need;
   whole.most_lanes = reserved_lanes(before.need);
   whole.most_tokens =
@@ -280,7 +287,8 @@ bool AutoregressivePolicy::finished() const {
 std::int64_t AutoregressivePolicy::prefill_rows_at_hand() const {
   std::int64_t rows = 0;
   for (const auto index : prefilling_)
-    rows += sequences_[index].need.prompt_tokens - sequences_[index].issued;
+    rows += (sequences_[index].need.prompt_tokens - sequences_[index].issued) *
+            prompt_lanes(sequences_[index].need);
   auto lanes = slots_ - lanes_in_use_;
   auto pages = config_.kv_pages - pages_in_use_;
   for (std::size_t place = 0; place < waiting_.size(); ++place) {
@@ -288,7 +296,7 @@ std::int64_t AutoregressivePolicy::prefill_rows_at_hand() const {
     lanes -= reserved_lanes(sequence.need);
     pages -= sequence.pages;
     if (rows >= config_.max_rows_per_step || lanes < 0 || pages < 0 || !has_memory(place)) break;
-    rows += sequence.need.prompt_tokens;
+    rows += sequence.need.prompt_tokens * prompt_lanes(sequence.need);
   }
   return rows;
 }
@@ -307,9 +315,15 @@ void AutoregressivePolicy::add_decode(Descriptor& step, Flight& flight, std::int
   auto& chosen = groups_[static_cast<std::size_t>(group)];
   for (const auto index : chosen.members) {
     auto& sequence = sequences_[index];
-    for (const auto slot : sequence.slots) {
-      step.entry[step.entries++] = {.slot = slot, .rows = 1, .first_position = sequence.issued, .sample = 1};
+    if (sequence.need.guided) {
+      add_guided(step, sequence, 1, true);
       flight.sampling.push_back(index);
+    } else {
+      for (const auto slot : sequence.slots) {
+        step.entry[step.entries++] = {
+            .slot = slot, .rows = 1, .first_position = sequence.issued, .sample = 1};
+        flight.sampling.push_back(index);
+      }
     }
     ++sequence.issued;
   }
@@ -329,21 +343,41 @@ void AutoregressivePolicy::add_prefill(Descriptor& step, Flight& flight, std::in
     }
     const auto index = prefilling_.front();
     auto& sequence = sequences_[index];
-    const auto rows = std::min(room, sequence.need.prompt_tokens - sequence.issued);
+    const auto lanes = prompt_lanes(sequence.need);
+    if (step.entries + lanes > kMaxEntries || (room < lanes && step.entries > 0)) return;
+    const auto rows =
+        std::min(std::max<std::int64_t>(room / lanes, 1), sequence.need.prompt_tokens - sequence.issued);
     const bool whole = sequence.issued + rows == sequence.need.prompt_tokens;
     const bool sample = whole && sequence.need.max_new_tokens > 0;
-    step.entry[step.entries++] = {.slot = sequence.slots.front(),
-                                  .rows = static_cast<std::int32_t>(rows),
-                                  .first_position = sequence.issued,
-                                  .sample = static_cast<std::uint8_t>(sample ? 1 : 0)};
+    if (sequence.need.guided) {
+      add_guided(step, sequence, rows, sample);
+    } else {
+      step.entry[step.entries++] = {.slot = sequence.slots.front(),
+                                    .rows = static_cast<std::int32_t>(rows),
+                                    .first_position = sequence.issued,
+                                    .sample = static_cast<std::uint8_t>(sample ? 1 : 0)};
+    }
     sequence.issued += rows;
-    room -= rows;
+    room -= rows * lanes;
     flight.prefill = true;
     if (whole) {
       (sample ? flight.sampling : flight.unsampled).push_back(index);
       prefilling_.pop_front();
     }
   }
+}
+
+// The next rows of both lanes.
+void AutoregressivePolicy::add_guided(Descriptor& step, const Sequence& sequence, std::int64_t rows,
+                                      bool sample) {
+  Entry entry{.slot = sequence.slots.front(),
+              .rows = static_cast<std::int32_t>(rows),
+              .first_position = sequence.issued,
+              .sample = static_cast<std::uint8_t>(sample ? 1 : 0)};
+  step.entry[step.entries++] = entry;
+  entry.slot = sequence.slots.back();
+  entry.guides = std::exchange(entry.sample, std::uint8_t{0});
+  step.entry[step.entries++] = entry;
 }
 
 bool AutoregressivePolicy::most_places_are_empty() const {
@@ -410,7 +444,8 @@ void AutoregressivePolicy::admit_next(std::vector<Action>& actions) {
   take_slots(actions, index, -1);
 }
 
-// A slot for each lane. The first lane takes over a kept memory, or the next one; the others share its.
+// A slot for each lane. The first lane takes over a kept memory, or the next one; the others share its, but
+// one that guides.
 void AutoregressivePolicy::take_slots(std::vector<Action>& actions, std::size_t index,
                                       std::int32_t first_memory) {
   auto& sequence = sequences_[index];
@@ -418,7 +453,12 @@ void AutoregressivePolicy::take_slots(std::vector<Action>& actions, std::size_t 
     const auto slot = free_slots_.back();
     free_slots_.pop_back();
     sequence.slots.push_back(slot);
-    actions.emplace_back(Admit{slot, index, lane, lane == 0 ? first_memory : sequence.slots.front()});
+    Admit admit{slot, index, lane, lane == 0 ? first_memory : sequence.slots.front()};
+    if (lane > 0 && sequence.need.guided) {
+      admit.memory_from = -1;
+      admit.no_memory = true;
+    }
+    actions.emplace_back(admit);
   }
   prefilling_.push_back(index);
 }

@@ -23,7 +23,8 @@
 // group that is ready, as many rows as `cost` says that the group's step can bear.
 //
 // A sequence of several lanes decodes them in the same step, always: who drives decides over all of them
-// before the next one. Sequences may be added while others run, also as the follower of one that has just
+// before the next one. A guided one runs its prompt so too; a step may have a row more than max_rows_per_step
+// for it. Sequences may be added while others run, also as the follower of one that has just
 // ended: it is admitted at once, where that one was, and reads the same memory.
 //
 // Where sequences read an encoder, their inputs are encoded in the order in which they are admitted, in
@@ -48,13 +49,16 @@ struct SequenceNeed {
   std::int64_t max_new_tokens = 0;  // 0: the prompt is run, nothing is sampled
   std::int64_t memory_rows = 0;     // of the encoder's output that it reads; 0: none
   std::int32_t lanes = 1;
+  // It has two lanes, of which the second runs beside the first from the prompt on, with a memory of its own
+  // of one row.
+  bool guided = false;
   // What is reserved from its admission on for it and those that follow it, where they may need more than it
   // does; of a follower not looked at.
   std::int32_t most_lanes = 0;
   std::int64_t most_tokens = 0;  // positions of a lane
 };
-// Pages of key-value memory that are reserved for it. More than its lanes fill: while lanes go on from one
-// another, each may hold one page more for a moment.
+// Pages of key-value memory that are reserved for it. Where lanes go on from one another, more than they
+// fill: each may hold one page more for a moment.
 std::int64_t pages_needed(const SequenceNeed& need, std::int64_t page_tokens);
 
 // What a step costs on one stage, in any one unit of time; only ratios matter.
@@ -88,6 +92,7 @@ struct Admit {
   std::size_t sequence = 0;
   std::int32_t lane = 0;
   std::int32_t memory_from = -1;  // as in the descriptor
+  bool no_memory = false;         // as there: the lane that guides
 };
 struct Run {
   Descriptor step;  // complete: command, number, entries. Decode entries stand before prefill entries.
@@ -193,6 +198,7 @@ class AutoregressivePolicy {
   std::int64_t prefill_rows_at_hand() const;
   std::int32_t ready_group() const;
   void add_decode(Descriptor& step, Flight& flight, std::int32_t group);
+  static void add_guided(Descriptor& step, const Sequence& sequence, std::int64_t rows, bool sample);
   void add_prefill(Descriptor& step, Flight& flight, std::int64_t max_rows, std::vector<Action>& actions);
   bool most_places_are_empty() const;
   std::int64_t riding_rows() const;

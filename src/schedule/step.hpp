@@ -28,6 +28,9 @@ enum class Command : std::uint8_t {
 // of one window. The first lane runs the prompt. From then on a lane's entry may go on from another lane of
 // its sequence: it takes over what that one holds of the positions before `first_position`, as it was before
 // the step.
+//
+// A guided sequence has two lanes that never part: the second runs every row of the first, also the prompt's,
+// without the sequence's memory; its entry stands behind that of the first.
 struct Entry {
   std::int32_t slot = 0;
   std::int32_t rows = 0;            // encode: of its memory
@@ -35,7 +38,8 @@ struct Entry {
   std::int32_t from = -1;           // the slot that it goes on from; -1: its own
   std::int32_t token = -1;          // of a sequence with lanes: the id of the row, for who has no ids
   std::uint8_t sample = 0;          // so many tokens are chosen from the last row's logits
-  std::uint8_t padding[7] = {};
+  std::uint8_t guides = 0;          // the last row's logits guide the choice of the entry before it
+  std::uint8_t padding[6] = {};
 };
 
 // How a sequence's tokens are chosen; travels once, with its admission.
@@ -44,6 +48,7 @@ struct SampleSpec {
   double top_p = 1;
   double min_p = 0;
   double repetition_penalty = 1;  // other than 1: the prompt's ids follow the descriptor to the last stage
+  double guidance = 1;            // of a guided sequence: how much
   std::uint64_t seed = 0;
   std::int64_t request = 0;  // with seed, sample and position: the key of the random number
   std::int32_t sample = 0;
@@ -53,6 +58,8 @@ struct SampleSpec {
   // Not 0: nothing is chosen; so many of the likeliest tokens that the rules leave are answered instead, with
   // their log-probabilities. Of beams.
   std::int32_t candidates = 0;
+  // Not 0: a row's logits are those of so many codebooks, and an id of each is chosen.
+  std::int32_t codebooks = 0;
   // The probability of `probe_token` behind the row at `probe_position` comes with the first chosen token.
   std::int32_t probe_position = -1;  // -1: none
   std::int32_t probe_token = -1;
@@ -84,6 +91,7 @@ struct Descriptor {
   std::uint8_t trace = 0;          // release: send digests first
   std::uint8_t keep_memory = 0;    // release: the slot's memory stays, for who is admitted there next
   std::uint8_t watched = 0;        // release: send what was watched first
+  std::uint8_t no_memory = 0;      // admit: its memory is `memory_rows` rows of zeros, which nobody sends
   std::uint16_t entries = 0;       // step, encode: how many of `entry` are used
   std::int32_t slot = 0;           // admit, release
   std::int32_t memory_from = -1;   // admit: the slot whose memory it reads too; -1: the oldest not yet taken
@@ -95,6 +103,8 @@ struct Descriptor {
   Refining refining;                 // admit, step
   std::array<Entry, kMaxEntries> entry{};
 
+  // An admission of a slot whose memory is sent to it.
+  bool brings_memory() const { return memory_rows > 0 && memory_from < 0 && no_memory == 0; }
   std::int64_t rows() const {
     std::int64_t sum = 0;
     for (int i = 0; i < entries; ++i) sum += entry[static_cast<std::size_t>(i)].rows;

@@ -44,6 +44,7 @@ CodebookRequest codebook_request(const GenerateOptions& options, const Generatio
   check_padding(generation.decoder_start_id ? generation.decoder_start_id : generation.bos_id, shape.codes,
                 "started");
   check_padding(generation.pad_id, shape.codes, "padded");
+  if (options.max_new_tokens == 0) throw_bad_data("'max_new_tokens' is 0, and sound takes at least 1");
   const auto tokens = std::min(options.max_new_tokens, shape.max_positions);
   return {.delay = {shape.codebooks, shape.channels, tokens, static_cast<std::int32_t>(shape.codes)},
           .guidance = options.guidance_scale.value_or(generation.guidance_scale.value_or(1))};

@@ -18,6 +18,10 @@ constexpr std::int64_t kMostBeams = 64;
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 constexpr double kMostGuidance = 10'000;
 
+// What transformers samples with where it is told nothing else.
+constexpr double kSampledTemperature = 1;
+constexpr std::int64_t kSampledTopK = 50;
+
 std::vector<std::string> read_stops(const Given& given) {
   std::vector<std::string> stops;
   const auto add = [&](const Json& value) {
@@ -54,10 +58,12 @@ constexpr std::array kFields = {
             // A quotient that overflows would make every token but the likeliest impossible.
             if (o.sampling.temperature != 0 && o.sampling.temperature < 1e-6)
               g.wrong("0 (greedy) or at least 0.000001");
+            o.temperature_given = true;
           }},
     Field{"top_k",
           [](Options& o, const Given& g) {
             o.sampling.top_k = std::max<std::int64_t>(g.integer(-1, kMaxCount), 0);
+            o.top_k_given = true;
           }},
     Field{"top_p",
           [](Options& o, const Given& g) {
@@ -72,6 +78,7 @@ constexpr std::array kFields = {
             o.sampling.repetition_penalty =
                 g.number(0.01, 100, false, "a number from 0.01 to 100 (1 is off)");
           }},
+    Field{"do_sample", [](Options& o, const Given& g) { o.do_sample = g.boolean(); }},
     Field{"seed",
           [](Options& o, const Given& g) {
             const bool fits = g.value.is_number_unsigned() ||
@@ -103,9 +110,9 @@ constexpr std::array kFields = {
     Field{"num_inference_steps",
           [](Options& o, const Given& g) { o.num_inference_steps = g.integer(1, 100'000); }},
     Field{"guidance_scale",
-          [](Options& o, const Given& g) {
-            o.guidance_scale = g.number(0, kMostGuidance, false, "a number from 0 to 10000");
-          }},
+          [](Options& o,
+             const Given&
+                 g) { o.guidance_scale = g.number(0, kMostGuidance, false, "a number from 0 to 10000"); }},
     Field{"height", [](Options& o, const Given& g) { o.height = g.integer(1, 65536); }},
     Field{"width", [](Options& o, const Given& g) { o.width = g.integer(1, 65536); }},
     Field{"num_frames", [](Options& o, const Given& g) { o.num_frames = g.integer(1, 1'000'000); }},
@@ -226,6 +233,16 @@ GenerateOptions parse_generate(const Json& object, const std::string& what, cons
     if (!value.is_null()) field.set(options, Given{value, what + ": '" + key + "'"});
   }
   return options;
+}
+
+void settle_sampling(GenerateOptions& options, const std::string& what) {
+  auto& sampling = options.sampling;
+  if (!options.do_sample) return;
+  if (options.temperature_given && *options.do_sample != (sampling.temperature > 0))
+    throw_bad_data(what + ": 'do_sample' and 'temperature' contradict each other; leave one of them out");
+  if (!*options.do_sample) return;
+  if (!options.temperature_given) sampling.temperature = kSampledTemperature;
+  if (!options.top_k_given) sampling.top_k = kSampledTopK;
 }
 
 void check_autoregressive(const GenerateOptions& options, const std::string& what) {

@@ -18,7 +18,10 @@ inline constexpr std::int64_t kDefaultMaxNewTokens = 256;
 
 struct GenerateOptions {
   std::int64_t max_new_tokens = kDefaultMaxNewTokens;
-  SamplingParams sampling;            // temperature, top_k, top_p, min_p, repetition_penalty, logprobs
+  SamplingParams sampling;        // temperature, top_k, top_p, min_p, repetition_penalty, logprobs
+  std::optional<bool> do_sample;  // as transformers' users say it: see settle_sampling()
+  bool temperature_given = false;
+  bool top_k_given = false;
   std::optional<std::uint64_t> seed;  // none: the job draws one and records it
   std::vector<std::string> stop;
   bool ignore_eos = false;
@@ -50,6 +53,11 @@ struct GenerateOptions {
 // begins with `what`, for an unknown key (naming the nearest known one), a wrong type or a value out of
 // range.
 GenerateOptions parse_generate(const Json& object, const std::string& what, const GenerateOptions& base = {});
+
+// What transformers' `do_sample` means: true samples at temperature 1 from the 50 likeliest where the job
+// gives neither number. False is greedy, as without it. Throws bad data beside a temperature that says
+// otherwise.
+void settle_sampling(GenerateOptions& options, const std::string& what);
 
 // Throws bad data where options of an autoregressive run contradict one another.
 void check_autoregressive(const GenerateOptions& options, const std::string& what);

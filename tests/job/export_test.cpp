@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "job/wav.hpp"
 #include "tests/job/support.hpp"
 
 namespace diffuse::test {
@@ -20,7 +21,10 @@ class Export : public testing::Test {
     for (std::size_t i = 0; i < 8; ++i) result_.requests[i].id = ids[i];
     result_.requests[7].samples.resize(1);
     for (auto& request : result_.requests)
-      for (auto& sample : request.samples) sample.transcript.reset();
+      for (auto& sample : request.samples) {
+        sample.transcript.reset();
+        sample.media.reset();
+      }
   }
   std::string file(std::string_view name) const { return read_file(folder_ / "x" / name, 1U << 20); }
 
@@ -70,6 +74,37 @@ TEST_F(Export, a_transcript_gets_its_files) {
   EXPECT_THAT(file("Gr____e___quoted_.json"), HasSubstr("\"seek\": 0, \"start\": 3.0"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "x" / "plain.srt"));
   EXPECT_EQ(show_json(result_)["requests"][7]["samples"][0]["transcript"]["segments"][1]["end"], 4);
+}
+
+TEST_F(Export, a_sound_is_a_wav_file) {
+  auto& sample = result_.requests[7].samples[0];
+  const std::vector<float> samples = {0.5F, -1, 0.25F, 2};
+  sample.media = sound_of(samples, 2, 8000);
+  sample.text.clear();
+  const auto exported = export_result(result_, operator_path(folder_));
+  EXPECT_EQ(exported.texts, 9U);
+  EXPECT_EQ(exported.media, 1U);
+  EXPECT_EQ(file("Gr____e___quoted_.wav"), wav_file(samples, 2, 8000));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "x" / "Gr____e___quoted_.txt"));
+  EXPECT_THAT(file("results.csv"), HasSubstr(",Gr____e___quoted_.wav,"));
+  EXPECT_THAT(file("results.jsonl"), HasSubstr("\"file\":\"Gr____e___quoted_.wav\""));
+  const auto shown = show_json(result_)["requests"][7]["samples"][0]["media"];
+  EXPECT_EQ(shown["kind"], "sound");
+  EXPECT_EQ(shown["frames"], 2);
+  EXPECT_EQ(shown["channels"], 2);
+  EXPECT_EQ(shown["rate"], 8000);
+  EXPECT_THAT(show_text(result_), HasSubstr("sound, 0.00025 s, 8000 Hz, stereo\n"));
+}
+
+TEST_F(Export, pictures_are_refused_by_name) {
+  result_.requests[0].samples[0].media = MediaArray{.kind = MediaKind::picture,
+                                                    .element = MediaElement::u8,
+                                                    .height = 1,
+                                                    .width = 1,
+                                                    .channels = 3,
+                                                    .bytes = std::vector<std::byte>(3)};
+  EXPECT_THAT(error_of(ExitCode::refused, [&] { export_result(result_, operator_path(folder_)); }),
+              HasSubstr("'plain'"));
 }
 
 TEST_F(Export, a_link_of_that_name_leads_nowhere) {

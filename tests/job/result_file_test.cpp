@@ -44,6 +44,56 @@ TEST_F(ResultFile, comes_back_as_it_was_written) {
             1);  // no part file is left
 }
 
+// Media of bytes, beside samples without any.
+Result with_videos() {
+  auto result = sample_result(4);
+  for (auto& request : result.requests)
+    for (auto& sample : request.samples) sample.media.reset();
+  for (const std::int64_t frames : {1, 3}) {
+    auto& media = result.requests[static_cast<std::size_t>(frames)].samples[0].media.emplace();
+    media = {.kind = frames == 1 ? MediaKind::picture : MediaKind::video,
+             .element = MediaElement::u8,
+             .frames = frames,
+             .height = 2,
+             .width = 5,
+             .channels = 3,
+             .rate = frames == 1 ? 0 : 12.5,
+             .bytes = {}};
+    for (std::int64_t i = 0; i < frames * 30; ++i) media.bytes.push_back(static_cast<std::byte>(i * 7));
+  }
+  return result;
+}
+
+TEST_F(ResultFile, media_of_bytes_come_back) {
+  const auto result = with_videos();
+  write_result(path_, result);
+  const auto read = read_result(path_);
+  EXPECT_EQ(bytes_of(read), bytes_of(result));
+  EXPECT_EQ(read.requests[3].samples[0].media, result.requests[3].samples[0].media);
+}
+
+TEST_F(ResultFile, h5py_reads_media) {
+  if (!have_h5py()) GTEST_SKIP() << "python3-h5py is not installed";
+  write_result(path_, sample_result(10));
+  const auto python = [&](const std::string& script) {
+    return run_python("import h5py\nf = h5py.File('" + path_.string() + "')\n" + script);
+  };
+  // Of the seeds of sample_of, 2 (twice) and 7 have a sound.
+  EXPECT_EQ(python(R"(
+m = f["media"]; o, c = m["offsets"][:], m["channels"][:]
+sounds = [m["samples"][a:b].reshape(-1, n) if n else None for a, b, n in zip(o, o[1:], c)]
+print([s.shape for s in sounds if s is not None], sounds[list(m["kind"]).index(1)][0].tolist(), set(m["rate"][:].tolist()))
+)"),
+            "[(3, 2), (3, 2), (4, 2)] [-1.0, -0.875] {0.0, 32000.0}\n");
+  write_result(path_, with_videos());
+  EXPECT_EQ(python(R"(
+m = f["media"]; o = m["offsets"][:]; i = list(m["kind"]).index(3)
+video = m["pixels"][o[i]:o[i + 1]].reshape(m["frames"][i], m["height"][i], m["width"][i], m["channels"][i])
+print(video.shape, video[0, 0, 1].tolist(), m["rate"][i])
+)"),
+            "(3, 2, 5, 3) [21, 28, 35] 12.5\n");
+}
+
 TEST_F(ResultFile, many_requests_are_fast) {
   const Result result = sample_result(20000);
   const auto start = std::chrono::steady_clock::now();
@@ -93,6 +143,15 @@ TEST_F(ResultFile, contradictions_are_refused) {
               testing::AllOf(testing::StartsWith("result file '"), HasSubstr("overflows")));
   EXPECT_THAT(error_with("trace", "layers", I64(samples, 2)),
               HasSubstr("a digest for each layer and position"));
+  EXPECT_THAT(error_with("media", "kind", Bytes(samples, 4)), HasSubstr("media of no known kind"));
+  EXPECT_THAT(error_with("media", "kind", Bytes(samples, 0)),
+              HasSubstr("has none for a sample that has media"));
+  EXPECT_THAT(error_with("media", "kind", Bytes(1, 0)), HasSubstr("has 1 entries"));
+  EXPECT_THAT(error_with("media", "frames", I64(samples, 3)), HasSubstr("other elements than its sizes say"));
+  EXPECT_THAT(error_with("media", "channels", I64(samples, 0)), HasSubstr("a size below 1"));
+  EXPECT_THAT(error_with("media", "height", I64(samples, INT64_MAX)), HasSubstr("overflows"));
+  EXPECT_THAT(error_with("media", "rate", std::vector<double>(samples, 0)), HasSubstr("a rate that is none"));
+  EXPECT_THAT(error_with("media", "offsets", U64(samples + 1, 0)), HasSubstr("end"));
   EXPECT_THAT(error_with("tokens", "data", I64{1}), HasSubstr("but 1 are there"));
   EXPECT_THAT(error_with("tokens", "data", I64{1LL << 40}), HasSubstr("more than 32 bits"));
 }
@@ -132,6 +191,13 @@ TEST_F(ResultFile, values_that_contradict_each_other_are_not_written) {
   result = sample_result(1);
   result.requests[0].samples[0].logprobs.chosen.pop_back();
   error_of(ExitCode::internal, [&] { write_result(path_, result); });
+  result = with_videos();
+  result.requests[3].samples[0].media->bytes.pop_back();
+  error_of(ExitCode::internal, [&] { write_result(path_, result); });
+  result = with_videos();
+  result.requests[0].samples[0].media = sound_of(std::vector<float>{0.5F}, 1, 8000);
+  EXPECT_THAT(error_of(ExitCode::internal, [&] { write_result(path_, result); }),
+              HasSubstr("floats and of bytes"));
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 

@@ -48,6 +48,12 @@ Sample sample_of(std::size_t seed) {
     transcript.segments[0].words.push_back({" Grüße", 1, 1.5, 0.5});
     sample.transcript = transcript;
   }
+  if (seed % 5 == 2) {
+    std::vector<float> samples;
+    for (std::size_t i = 0; i < 2 * (1 + seed % 4); ++i)
+      samples.push_back(0.125F * static_cast<float>(i) - 1);
+    sample.media = sound_of(samples, 2, 32000);
+  }
   if (seed % 3 == 0) {
     sample.trace = {3, 2, {1, 2, 3, 4, 5, std::numeric_limits<std::uint64_t>::max()}};
   }

@@ -154,9 +154,8 @@ TEST_F(Edge, AnAnswerEndsWhereTheContextDoes) {
 }
 
 TEST_F(Edge, WhatDoesNotFitTheKeyValueMemoryIsBad) {
-  const auto prepared =
-      prepare(job_of({request_of(ids(60), fresh(5)), request_of(ids(60), fresh(4))}), subject_.text,
-              {subject_.model.recipe.vocab, subject_.model.recipe.max_positions, kPageTokens});
+  const auto prepared = prepare(job_of({request_of(ids(60), fresh(5)), request_of(ids(60), fresh(4))}),
+                                subject_.text, limits_of(subject_.model.recipe, kPageTokens));
   Setting tiny{.ranks = 3};
   tiny.options.kv_pages = 1;
   const auto heard = run_well(subject_, prepared, tiny);

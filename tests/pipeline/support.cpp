@@ -28,8 +28,13 @@ void run_rank(const Subject& subject, const std::vector<PreparedRequest>& prepar
   heard.plan = plan;
   heard.loads = split.loads();
   heard.tensors_hash = split.tensors_hash();
-  Answers answers(prepared, subject.text, model.recipe.depth() + 1, hooks.kept,
-                  [&](std::size_t index, const RequestResult&) { heard.reported.push_back(index); });
+  std::optional<SoundMaker> sound;
+  if (model.recipe.codec)
+    sound.emplace(*model.recipe.codec, model.checkpoint, setting.threads, backend->target());
+  Answers answers(
+      prepared, subject.text, model.recipe.depth() + 1, hooks.kept,
+      [&](std::size_t index, const RequestResult&) { heard.reported.push_back(index); },
+      sound ? &*sound : nullptr);
   heard.sequences = answers.sequences().size();
   std::uint64_t tokens = 0;
   auto events = answers.events();

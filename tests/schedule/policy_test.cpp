@@ -83,6 +83,43 @@ TEST(Policy, ShortPromptsShareAStepInOrderOfLength) {
   EXPECT_EQ(step_of(policy.next()).rows(), 4);
 }
 
+TEST(Policy, AGuidedSequenceRunsInPairs) {
+  auto two = config(2, 1, 4);
+  two.most_lanes = 2;
+  const std::vector<SequenceNeed> needs(
+      2, {.prompt_tokens = 2, .max_new_tokens = 2, .memory_rows = 9, .lanes = 2, .guided = true});
+  EXPECT_EQ(pages_needed(needs[0], 4), 2 + 3 + 1);  // a lane each, the memory, and a row of zeros
+  AutoregressivePolicy policy(two, needs);
+  ASSERT_TRUE(std::holds_alternative<Encode>(policy.next().at(0)));
+  policy.on(Encoded{});
+  const auto first = policy.next();
+  ASSERT_EQ(first.size(), 3U);
+  const auto& lane = std::get<Admit>(first[0]);
+  const auto& guide = std::get<Admit>(first[1]);
+  EXPECT_FALSE(lane.no_memory);
+  EXPECT_TRUE(guide.no_memory);
+  EXPECT_EQ(guide.memory_from, -1);
+  const auto pair = [&](const Descriptor& step, std::int64_t position, bool sampling) {
+    ASSERT_EQ(step.entries, 2);  // a chunk has one row, and a pair runs even so
+    EXPECT_EQ(step.entry[0].slot, lane.slot);
+    EXPECT_EQ(step.entry[1].slot, guide.slot);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(step.entry[static_cast<std::size_t>(i)].first_position, position);
+      EXPECT_EQ(step.entry[static_cast<std::size_t>(i)].rows, 1);
+    }
+    EXPECT_EQ(step.entry[0].sample, sampling ? 1 : 0);
+    EXPECT_EQ(step.entry[1].guides, sampling ? 1 : 0);
+    EXPECT_EQ(step.samples(), sampling ? 1 : 0);
+  };
+  pair(step_of(first), 0, false);
+  pair(step_of(policy.next()), 1, true);
+  answer(policy, 1, {});
+  answer(policy, 2, {0});
+  auto decode = policy.next();
+  while (step_of(decode).entry[0].slot != lane.slot) decode = policy.next();
+  pair(step_of(decode), 2, true);
+}
+
 TEST(Policy, OneTokenIsOneStepAndNoneIsAPromptWithoutSample) {
   const std::vector<SequenceNeed> needs{{3, 0}, {3, 1}};
   AutoregressivePolicy policy(config(1, 8, 4), needs);

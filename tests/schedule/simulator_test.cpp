@@ -98,6 +98,11 @@ Workload random_workload(std::mt19937& random) {
     need.lanes = 1 + static_cast<std::int32_t>(upto(static_cast<std::uint32_t>(work.config.most_lanes - 1)));
     need.most_lanes = upto(1) != 0 ? work.config.most_lanes : 0;
     need.most_tokens = upto(1) != 0 ? upto(150) : 0;
+    if (work.config.most_lanes > 1 && upto(2) == 0) {
+      need.guided = true;
+      need.lanes = 2;
+      need.most_lanes = 0;
+    }
     work.ends.push_back(1 + upto(60));
   }
   work.more = upto(1) * upto(20);
@@ -153,7 +158,7 @@ class Growing {
     auto need = work_.needs[ended];
     const auto lanes = std::max(need.lanes, need.most_lanes);
     const auto tokens = std::max(need.prompt_tokens + need.max_new_tokens, need.most_tokens);
-    const bool follows = upto(1) != 0;
+    const bool follows = upto(1) != 0 && !need.guided;
     if (follows) {
       need.lanes = 1 + static_cast<std::int32_t>(upto(lanes - 1));
       need.prompt_tokens = 1 + upto(tokens - 1);
@@ -418,8 +423,11 @@ TEST(Faults, AStepBeforeItsResultIsSeen) {
 }
 
 // One fault in the steps that the policy makes.
-std::vector<std::string> with_bent_step(std::uint64_t number, const std::function<void(Descriptor&)>& bend) {
-  return watch(balanced(3), some_config(), kSome, never,
+std::vector<std::string> with_bent_step(std::uint64_t number, const std::function<void(Descriptor&)>& bend,
+                                        const std::vector<SequenceNeed>& needs = kSome) {
+  auto config = some_config();
+  config.most_lanes = needs.front().lanes;
+  return watch(balanced(3), config, needs, never,
                [&](AutoregressivePolicy& policy) {
                  auto hooks = bind_policy(policy);
                  hooks.on = [&policy](const StepDone& done) {
@@ -452,6 +460,22 @@ TEST(Faults, WrongStepsAreSeen) {
               Contains(HasSubstr("an entry names an empty slot")));
   EXPECT_THAT(with_bent_step(1, [](Descriptor& step) { step.number = 9; }),
               Contains(HasSubstr("steps are not numbered")));
+}
+
+TEST(Faults, AGuideThatIsNotBesideItsSequenceIsSeen) {
+  const std::vector<SequenceNeed> guided(
+      3, SequenceNeed{.prompt_tokens = 2, .max_new_tokens = 3, .lanes = 2, .guided = true});
+  const auto bent = [&](const std::function<void(Descriptor&)>& bend) {
+    return with_bent_step(1, bend, guided);
+  };
+  EXPECT_THAT(bent([](Descriptor&) {}), IsEmpty());
+  EXPECT_THAT(bent([](Descriptor& step) { --step.entries; }), Contains(HasSubstr("runs without its guide")));
+  EXPECT_THAT(bent([](Descriptor& step) { std::swap(step.entry[0], step.entry[1]); }),
+              Contains(HasSubstr("has a guide apart from what it guides")));
+  EXPECT_THAT(bent([](Descriptor& step) { step.entry[1].rows = 1; }),
+              Contains(HasSubstr("has a guide unlike what it guides")));
+  EXPECT_THAT(bent([](Descriptor& step) { step.entry[1].guides = 0; }),
+              Contains(HasSubstr("samples by its guide, or without it")));
 }
 
 // A rank that exchanges something else than it should.

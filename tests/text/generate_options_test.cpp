@@ -115,6 +115,23 @@ TEST(Generate, RejectsWrongTypesAndRanges) {
   rejected(Json::array());
 }
 
+TEST(Generate, DoSampleMeansWhatTransformersMeans) {
+  const auto settled = [](const Json& object) {
+    auto options = parse_generate(object, "generate");
+    settle_sampling(options, "generate");
+    return std::pair(options.sampling.temperature, options.sampling.top_k);
+  };
+  using Pair = std::pair<double, std::int64_t>;
+  EXPECT_EQ(settled(Json::object()), Pair(0, 0));
+  EXPECT_EQ(settled({{"do_sample", false}}), Pair(0, 0));
+  EXPECT_EQ(settled({{"do_sample", true}}), Pair(1, 50));
+  EXPECT_EQ(settled({{"do_sample", true}, {"temperature", 0.5}, {"top_k", 0}}), Pair(0.5, 0));
+  EXPECT_EQ(settled({{"temperature", 0.5}}), Pair(0.5, 0));
+  for (const Json& object : std::vector<Json>{{{"do_sample", false}, {"temperature", 1}},
+                                              {{"do_sample", true}, {"temperature", 0}}})
+    EXPECT_NE(error_of(ExitCode::bad_data, [&] { settled(object); }).find("contradict"), std::string::npos);
+}
+
 TEST(Generate, WhatHasNoMeaningBesideBeamsIsNamed) {
   check_autoregressive(parse_generate({{"num_beams", 1}, {"height", 4}, {"logprobs", 2}}, "generate"),
                        "request");

@@ -410,6 +410,44 @@ TEST(Compare, JsonHoldsEveryDifference) {
               HasSubstr("different: 2 differences, the first: request \"a\", sample 0: digest"));
 }
 
+TEST(Compare, MediaAreComparedByTheirBits) {
+  auto whole = result_of({answered("a")});
+  auto& sound = whole.requests[0].samples[0].media;
+  sound = sound_of(std::vector<float>{0, 1, 0.5F, -1}, 2, 8000);
+  const auto same = compare(whole, whole);
+  EXPECT_TRUE(same.identical());
+  EXPECT_EQ(same.compared.media, 4U);
+  EXPECT_THAT(verdict(same), HasSubstr("12 digests, with 4 elements of media, are the same, bit for bit"));
+  const auto against = [&](const std::optional<MediaArray>& other) {
+    auto split = whole;
+    split.requests[0].samples[0].media = other;
+    const auto differences = compare(whole, split).differences;
+    EXPECT_EQ(differences.size(), 1U);
+    EXPECT_EQ(differences.at(0).what, What::media);
+    return differences.at(0);
+  };
+  const auto zeros = against(sound_of(std::vector<float>{-0.0F, 1, 0.5F, -1.5F}, 2, 8000));
+  EXPECT_EQ(zeros.position, 0);
+  EXPECT_EQ(zeros.count, 2U);
+  EXPECT_EQ(against(std::nullopt).split, "none");
+  EXPECT_EQ(against(sound_of(std::vector<float>{0, 1, 0.5F, -1}, 1, 8000)).split,
+            "sound of f32 4 x 1 x 1 x 1, 8000 a second");
+  against(sound_of(std::vector<float>{0, 1, 0.5F, -1}, 2, 8001));
+  sound = MediaArray{.kind = MediaKind::picture,
+                     .element = MediaElement::u8,
+                     .width = 3,
+                     .bytes = std::vector<std::byte>(3)};
+  auto other = *sound;
+  other.bytes[1] = std::byte{200};
+  const auto pixel = against(other);
+  EXPECT_EQ(pixel.position, 1);
+  EXPECT_EQ(pixel.split, "200");
+  other.bytes.pop_back();
+  auto split = whole;
+  split.requests[0].samples[0].media = other;
+  expect_bad_data([&] { compare(whole, split); }, "other elements than its sizes say");
+}
+
 TEST(Compare, EveryKindOfDifferenceHasItsName) {
   for (int i = 0; i <= static_cast<int>(What::sha256); ++i) {
     const auto what = static_cast<What>(i);
