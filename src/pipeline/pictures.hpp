@@ -14,14 +14,14 @@
 
 namespace diffuse {
 
-// Collects the samples of a job of pictures. `on_request` is called once for each request when all its samples
-// are done, and for bad ones at construction.
+// Collects the samples of a job of pictures. `on_request` is called once for each request when all its
+// samples are done, and for bad ones at construction.
 class Pictures {
  public:
   using OnRequest = std::function<void(std::size_t index, const RequestResult& request)>;
   // A finished latent [channels, frames, height, width] -> what the result holds. Throws bad data where it
   // cannot be shown.
-  using Decode = std::function<Media(const PreparedPicture& request, std::span<const float> latent)>;
+  using Decode = std::function<MediaArray(const PreparedPicture& request, std::span<const float> latent)>;
   // A picture that an earlier run has left between two steps.
   struct Kept {
     std::int64_t step = 0;
