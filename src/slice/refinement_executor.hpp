@@ -21,19 +21,11 @@
 #include "recipe/recipe.hpp"
 #include "slice/block_runner.hpp"
 #include "slice/kv_pages.hpp"
+#include "slice/patches.hpp"
 #include "slice/plan.hpp"
 #include "slice/weights.hpp"
 
 namespace diffuse {
-
-// Tokens of a picture along each axis; a token is a patch of Refinement::patch latent elements.
-struct TokenGrid {
-  std::int64_t frames = 1;
-  std::int64_t height = 1;
-  std::int64_t width = 1;
-
-  std::int64_t tokens() const { return frames * height * width; }
-};
 
 // Tokens [first_row, first_row + rows) of a slot's picture, in the order frame, row, column.
 struct RefinementPass {
