@@ -400,7 +400,7 @@ class ResultComparer {
                   value(whole, provenance_key::kSimd), value(split, provenance_key::kSimd), *compute);
     }
     if (out_.across) return;
-    for (const auto key : {provenance_key::kCompute, provenance_key::kSimd}) {
+    for (const auto key : {provenance_key::kCompute, provenance_key::kSimd, provenance_key::kCodec}) {
       const auto w = value(whole, key), s = value(split, key);
       if (w == s) continue;
       note(std::string(key) + " differs: " + (w ? shown_safely(*w) : "not recorded") +

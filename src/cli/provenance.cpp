@@ -9,9 +9,6 @@
 namespace diffuse {
 namespace {
 
-// What the codec of a model of sound computes on.
-constexpr const char* kCodec = "codec";
-
 std::string utc_now() {
   const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   std::tm parts{};
@@ -49,7 +46,7 @@ Json provenance_of(const std::vector<std::string>& command_line, const Ranks& ra
                      {provenance_key::kTensors, tensors_hash},
                      {provenance_key::kCompute, backend.compute() == Compute::bf16 ? "bf16" : "f32"},
                      {provenance_key::kSimd, backend.target()}};
-  if (sound != nullptr) provenance[kCodec] = "cpu, " + sound->target();
+  if (sound != nullptr) provenance[std::string(provenance_key::kCodec)] = "cpu, " + sound->target();
   return provenance;
 }
 
@@ -59,7 +56,8 @@ Json journal_identity(const Json& from) {
                          provenance_key::kCompute, provenance_key::kSimd}) {
     identity[std::string(key)] = from.at(std::string(key));
   }
-  if (from.contains(kCodec)) identity[kCodec] = from.at(kCodec);
+  const std::string codec(provenance_key::kCodec);
+  if (from.contains(codec)) identity[codec] = from.at(codec);
   return identity;
 }
 

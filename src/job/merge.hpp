@@ -17,6 +17,7 @@ inline constexpr std::string_view kTensors = "tensors_sha256";
 inline constexpr std::string_view kCompute = "compute";
 inline constexpr std::string_view kSimd = "simd";
 inline constexpr std::string_view kBackend = "backend";
+inline constexpr std::string_view kCodec = "codec";  // of media; what it computes on
 }  // namespace provenance_key
 
 struct Part {

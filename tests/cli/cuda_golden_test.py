@@ -58,6 +58,25 @@ class SpeechTest(CudaTest):
         self.verify(job, "--compute", "f32", ranks=3)
 
 
+class MusicTest(CudaTest):
+    def test_guided_and_not_mono_and_stereo(self):
+        for name in ("musicgen", "musicgen-stereo"):
+            with self.subTest(case=name):
+                case = DATA / "golden" / name
+                golden = read_safetensors(case / "golden.safetensors")
+                ids = int64s(golden["input_ids"])
+                requests = [{"id": f"guidance{scale}", "tokens": ids, "generate": {"guidance_scale": scale}} for scale in (1, 3)]
+                requests += [{"id": f"drawn{n}", "tokens": ids[:n], "generate": {"temperature": 1, "guidance_scale": n}}
+                             for n in (1, 2, 3)]
+                job = self.pack("job.h5", requests, model=case, max_new_tokens=30)
+                self.verify(job, "--compute", "f32", "--group", "2", ranks=4)
+                shown = self.shown("report.h5")
+                for scale in (1, 3):
+                    codes = shown[f"guidance{scale}"]["samples"][0]["tokens"]
+                    self.assertEqual(codes, int64s(golden[f"codes.guidance{scale}"]))
+                self.verify(job, ranks=2)  # in bf16, the default there
+
+
 class DemoTest(CudaTest):
     def test_whole_and_split(self):
         self.pack("job.h5", stories(7, 3, 20))
