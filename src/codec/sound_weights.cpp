@@ -3,33 +3,16 @@
 #include <cmath>
 #include <span>
 
-#include "core/dtype.hpp"
+#include "codec/weight_reader.hpp"
 
 namespace diffuse::codec {
 namespace {
 
 class Loader {
  public:
-  Loader(const Checkpoint& checkpoint, Backend& backend, SoundWeights& into)
-      : checkpoint_(checkpoint), backend_(backend), into_(into) {}
+  explicit Loader(WeightReader& reader) : reader_(reader) {}
 
-  std::vector<float> floats(const std::string& name) {
-    const auto tensor = checkpoint_.read(name);
-    const auto type = tensor.header().dtype;
-    std::vector<float> values(tensor.bytes().size() / size_of(type));
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = element_as_f32(tensor.bytes().data() + i * size_of(type), type);
-    into_.hashes[name] = content_hash(tensor);
-    into_.bytes_read += tensor.bytes().size();
-    tensor.check_unchanged();
-    return values;
-  }
-
-  std::shared_ptr<const PackedMatrix> matrix(const std::vector<float>& values, std::int64_t rows,
-                                             std::int64_t cols) {
-    const HostMatrix host = {reinterpret_cast<const std::byte*>(values.data()), DType::f32, rows, cols};
-    return backend_.pack(std::span(&host, 1));
-  }
+  std::vector<float> floats(const std::string& name) { return reader_.floats(name); }
 
   LoadedConvolution convolution(const CodecConvolution& spec) {
     LoadedConvolution loaded;
@@ -46,7 +29,7 @@ class Loader {
                 weight[static_cast<std::size_t>((output * spec.inputs + input) * spec.width + tap)]);
         }
       }
-      loaded.taps.push_back(matrix(taps, spec.outputs, together * spec.inputs));
+      loaded.taps.push_back(reader_.matrix(taps, spec.outputs, together * spec.inputs));
     }
     return loaded;
   }
@@ -67,7 +50,7 @@ class Loader {
         }
       }
     }
-    loaded.matrix = matrix(laid, spec.stride * spec.outputs, 2 * spec.inputs);
+    loaded.matrix = reader_.matrix(laid, spec.stride * spec.outputs, 2 * spec.inputs);
     for (const auto& unit : spec.units) loaded.units.push_back(this->unit(unit));
     return loaded;
   }
@@ -77,8 +60,8 @@ class Loader {
     loaded.input_bias = floats(spec.input_bias);
     loaded.recurrent_bias = floats(spec.recurrent_bias);
     const auto rows = static_cast<std::int64_t>(loaded.input_bias.size());
-    loaded.input = matrix(floats(spec.input), rows, rows / 4);
-    loaded.recurrent = matrix(floats(spec.recurrent), rows, rows / 4);
+    loaded.input = reader_.matrix(floats(spec.input), rows, rows / 4);
+    loaded.recurrent = reader_.matrix(floats(spec.recurrent), rows, rows / 4);
     return loaded;
   }
 
@@ -106,16 +89,15 @@ class Loader {
     return loaded;
   }
 
-  const Checkpoint& checkpoint_;
-  Backend& backend_;
-  SoundWeights& into_;
+  WeightReader& reader_;
 };
 
 }  // namespace
 
 SoundWeights load_sound_weights(const SoundCodec& codec, const Checkpoint& checkpoint, Backend& backend) {
   SoundWeights weights;
-  Loader loader(checkpoint, backend, weights);
+  WeightReader reader(checkpoint, backend, weights.hashes, weights.bytes_read);
+  Loader loader(reader);
   for (const auto& codebook : codec.codebooks) weights.codebooks.push_back(loader.floats(codebook));
   weights.first = loader.convolution(codec.first);
   for (const auto& layer : codec.lstm) weights.lstm.push_back(loader.lstm(layer));

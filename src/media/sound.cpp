@@ -1,18 +1,16 @@
 #include "media/sound.hpp"
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 
 extern "C" {
-#include <libavcodec/avcodec.h>
-#include <libavformat/avformat.h>
 #include <libavutil/log.h>
 }
 
 #include "core/error.hpp"
 #include "core/utf8.hpp"
+#include "media/libav.hpp"
 #include "media/log_mel.hpp"
 #include "media/resample.hpp"
 
@@ -25,26 +23,7 @@ constexpr double kShortfall = 0.1;  // seconds that may be missing against what 
 constexpr const char* kContainers =
     "wav,w64,flac,mp3,ogg,mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,aac,aiff,au,avi,mpegts,mpeg,asf,caf,amr,flv";
 
-template <typename T, void (*Free)(T**)>
-struct Freer {
-  void operator()(T* pointer) const { Free(&pointer); }
-};
 using Input = std::unique_ptr<AVFormatContext, Freer<AVFormatContext, avformat_close_input>>;
-using Codec = std::unique_ptr<AVCodecContext, Freer<AVCodecContext, avcodec_free_context>>;
-using Packet = std::unique_ptr<AVPacket, Freer<AVPacket, av_packet_free>>;
-using Frame = std::unique_ptr<AVFrame, Freer<AVFrame, av_frame_free>>;
-
-std::string reason(int code) {
-  std::array<char, AV_ERROR_MAX_STRING_SIZE> text{};
-  av_strerror(code, text.data(), text.size());
-  return text.data();
-}
-
-template <typename T>
-T* need(T* pointer) {
-  if (pointer == nullptr) throw std::bad_alloc();
-  return pointer;
-}
 
 Input open_input(const std::filesystem::path& path, const std::string& what) {
   // libav's messages would stand between the lines of the program, and its errors come back as codes.
