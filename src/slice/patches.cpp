@@ -33,7 +33,8 @@ std::int64_t rows_of(const PatchSize& patch, std::int64_t channels, const TokenG
   const auto inputs = channels * patch.elements();
   const auto rows = static_cast<std::int64_t>(patches) / inputs;
   if (static_cast<std::int64_t>(latents) != grid.tokens() * inputs ||
-      rows * inputs != static_cast<std::int64_t>(patches) || first_row < 0 || first_row + rows > grid.tokens())
+      rows * inputs != static_cast<std::int64_t>(patches) || first_row < 0 ||
+      first_row + rows > grid.tokens())
     throw_internal("rows of patches are not of their latent picture");
   return rows;
 }

@@ -140,6 +140,13 @@ TEST_P(Across, Rope) {
   }
 }
 
+TEST_P(Across, GatedAddition) {
+  const Table gate = Table::random(1, 75, 14);
+  const Table x = Table::random(9, 75, 15);
+  expect_close(DeviceOp::elementwise, Table::random(9, 75, 16),
+               [&](Backend& backend, Table& y) { backend.add_gated(x.view(), gate.row(0), y.view()); });
+}
+
 TEST_P(Across, Unfolding) {
   const Table x = Table::random(30, 7, 10);
   expect_close(DeviceOp::unfolding, Table(15, 21), [&](Backend& backend, Table& y) {

@@ -47,6 +47,24 @@ struct Filled {
   std::vector<std::int32_t> pages;
 };
 
+// The values of pages [first, first + count), as f32, whichever way they are stored.
+std::vector<float> page_values(Backend& backend, const KvPool& pool, std::int64_t first, std::int64_t count) {
+  const auto page = backend.kv_page_bytes(pool.spec);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count) * page);
+  backend.download(bytes, pool.memory.data() + static_cast<std::size_t>(first) * page);
+  const auto type = backend.compute() == Compute::bf16 ? DType::bf16 : DType::f32;
+  std::vector<float> values(bytes.size() / size_of(type));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = element_as_f32(bytes.data() + i * size_of(type), type);
+  return values;
+}
+
+float rounded(float value, Compute compute) {
+  if (compute == Compute::f32) return value;
+  const auto bits = f32_to_bf16(value);
+  return element_as_f32(reinterpret_cast<const std::byte*>(&bits), DType::bf16);
+}
+
 // Rows of `asked` queries at a time.
 Table attend(const Mode& mode, int threads, const Case& c, std::int64_t asked) {
   const Filled filled(mode, threads, c);
@@ -256,6 +274,46 @@ TEST_P(Unfold, MakesConvolutionsOfProducts) {
       }
     }
     EXPECT_LT(difference.relative(), allowed(DeviceOp::product, mode.compute)) << "stride " << stride;
+  }
+}
+
+using PageOps = EveryMode;
+DIFFUSE_EVERY_MODE(PageOps, false);
+
+TEST_P(PageOps, ExtrapolatedPagesGoOnAsTheyDid) {
+  const auto& mode = GetParam();
+  constexpr float kWeight = 0.7F;
+  for (const int threads : {1, 3}) {
+    auto backend = make(mode, mode.simd == kCuda ? 1 : threads);
+    KvPool pool{{3, 20, 20}, {}};
+    pool.memory = backend->allocate(6 * backend->kv_page_bytes(pool.spec));
+    const std::vector<std::int32_t> pages = {0, 1, 2, 3, 4, 5};
+    const Table k = Table::random(6 * kPageTokens, 60, 21);
+    const Table v = Table::random(6 * kPageTokens, 60, 22);
+    const Segment all{0, k.rows(), 0, pages};
+    backend->kv_write(pool, k.view(), v.view(), std::span(&all, 1));
+    const auto before = page_values(*backend, pool, 0, 6);
+    const std::vector<std::int32_t> from = {4, 0};
+    const std::vector<std::int32_t> to = {1, 5};
+    backend->extrapolate(pool, from, to, kWeight);
+    const auto after = page_values(*backend, pool, 0, 6);
+    const auto page = before.size() / 6;
+    auto expected = before;
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      for (std::size_t at = 0; at < page; ++at) {
+        const float ahead = before[static_cast<std::size_t>(from[i]) * page + at];
+        float& moved = expected[static_cast<std::size_t>(to[i]) * page + at];
+        moved = rounded(std::fma(kWeight, ahead - moved, ahead), mode.compute);
+      }
+    }
+    const bool fused = mode.simd != "baseline";
+    for (std::size_t i = 0; i < after.size(); ++i) {
+      if (fused) {
+        ASSERT_EQ(after[i], expected[i]) << i;
+      } else {
+        ASSERT_NEAR(after[i], expected[i], 0.01 * std::abs(expected[i]) + 1e-6) << i;
+      }
+    }
   }
 }
 

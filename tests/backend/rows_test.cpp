@@ -125,6 +125,31 @@ TEST_P(RowOps, GateActivateAddScaleSoftcap) {
   EXPECT_TRUE(copied.gaps_kept());
 }
 
+TEST_P(RowOps, GatedAddition) {
+  auto backend = make(GetParam(), 2);
+  const Table x = Table::random(6, 75, 9, 3, 3.0F);
+  const Table gate = Table::random(1, 75, 10);
+  Table sum = Table::random(6, 75, 11, 2);
+  const Table before = sum;
+  backend->add_gated(x.view(), gate.row(0), sum.view());
+  Difference summed;
+  for (std::int64_t r = 0; r < 6; ++r) {
+    for (std::int64_t c = 0; c < 75; ++c)
+      summed.see(before.at(r, c) + static_cast<double>(gate.at(0, c)) * x.at(r, c), sum.at(r, c));
+  }
+  EXPECT_LT(summed.relative(), allowed(DeviceOp::elementwise, GetParam().compute));
+  EXPECT_TRUE(sum.gaps_kept());
+}
+
+TEST_P(RowOps, GatedAdditionIsTheSameInEveryCompany) {
+  const Table gate = Table::random(1, 203, 12);
+  expect_rows_independent(GetParam(), Table::random(130, 203, 13, 1), 203,
+                          [&](Backend& backend, Table& x, Table& y, std::int64_t first, std::int64_t count) {
+                            backend.copy(x.view(first, count), y.view(first, count));
+                            backend.add_gated(x.view(first, count), gate.row(0), y.view(first, count));
+                          });
+}
+
 TEST_P(RowOps, ElementwiseBitsAreTheSameInEveryCompany) {
   expect_rows_independent(GetParam(), Table::random(130, 2 * 203, 8, 1), 203,
                           [](Backend& backend, Table& x, Table& y, std::int64_t first, std::int64_t count) {

@@ -131,6 +131,10 @@ TEST(CudaRows, GateAddScaleAndSoftcapAreTheCpus) {
     LAUNCHED(add_scaled(nullptr, x.in(), y.out(), -0.3F));
     for (std::int64_t r = 0; r < rows; ++r) cpu->add_scaled(x.row(r), expected.row(r), -0.3F, cols);
     ASSERT_TRUE(same_bits(y, expected));
+    const Rows factors = Rows::normal(1, cols, 6, place.gap, place.shift);
+    LAUNCHED(add_gated(nullptr, x.in(), factors.row(0), y.out()));
+    for (std::int64_t r = 0; r < rows; ++r) cpu->add_gated(x.row(r), factors.row(0), expected.row(r), cols);
+    ASSERT_TRUE(same_bits(y, expected));
     LAUNCHED(scale_rows(nullptr, y.out(), 11.3F));
     for (std::int64_t r = 0; r < rows; ++r) cpu->scale(expected.row(r), 11.3F, cols);
     ASSERT_TRUE(same_bits(y, expected));
@@ -392,6 +396,8 @@ TEST(CudaRows, NothingIsLaunchedForNoRowsAndShapesThatDoNotFitAreRefused) {
   const RowsOut narrower{y.row(0), 4, 7, 8};
   EXPECT_EQ(copy_rows(nullptr, x.in(), narrower), cudaErrorInvalidValue);
   EXPECT_EQ(add_scaled(nullptr, x.in(), narrower, 1), cudaErrorInvalidValue);
+  EXPECT_EQ(add_gated(nullptr, x.in(), x.row(0), narrower), cudaErrorInvalidValue);
+  EXPECT_EQ(extrapolate(nullptr, {.pool = nullptr, .page_bytes = 24}), cudaErrorInvalidValue);
   EXPECT_EQ(gate(nullptr, x.in(), narrower, Activation::silu), cudaErrorInvalidValue);
   EXPECT_EQ(norm(nullptr, {x.in(), y.out(), false, nullptr, nullptr, 0, 1e-5F, 3}), cudaErrorInvalidValue);
   EXPECT_EQ(unfold(nullptr, {x.in(), y.out(), 2, 1, 0}), cudaErrorInvalidValue);

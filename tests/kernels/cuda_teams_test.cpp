@@ -29,6 +29,7 @@ Results run_rows() {
   Rows gated(3, 75);
   expect_launched(gate(nullptr, y.in(), gated.out(), Activation::silu));
   expect_launched(add_scaled(nullptr, x.in(), y.out(), 0.5F));
+  expect_launched(add_gated(nullptr, x.in(), bias.data(), y.out()));
   expect_launched(softcap(nullptr, y.out(), 3));
   const std::vector<std::int32_t> ids{2, 0, 1};
   Rows embedded(3, 150);
@@ -39,7 +40,17 @@ Results run_rows() {
   expect_launched(rope(nullptr, {embedded.out(), 5, 30, 15, false, cosines.data(), cosines.data()}));
   Rows padded(4, 152);
   expect_launched(copy_rows(nullptr, embedded.in(), padded.out()));
-  return {y, gated, embedded, padded};
+  Rows pages = Rows::normal(4, 96, 5);
+  const std::vector<std::int32_t> from{3, 0};
+  const std::vector<std::int32_t> to{1, 2};
+  expect_launched(extrapolate(nullptr, {.pool = reinterpret_cast<std::byte*>(pages.row(0)),
+                                        .page_bytes = 96 * 4,
+                                        .bf16 = false,
+                                        .from = from.data(),
+                                        .to = to.data(),
+                                        .pages = 2,
+                                        .weight = 0.5F}));
+  return {y, gated, embedded, padded, pages};
 }
 
 Results run_norms() {

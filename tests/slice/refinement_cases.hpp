@@ -27,8 +27,10 @@ inline std::filesystem::path refinement_data() {
 // The components of a pipeline that a recipe is made of.
 struct Pipeline {
   explicit Pipeline(const std::filesystem::path& folder)
-      : checkpoint(Checkpoint::open_components(folder, std::vector<std::string>{kStackComponent, kTextComponent})),
-        recipe(build_refinement({checkpoint.config(), checkpoint.component_configs()}, checkpoint.headers())) {}
+      : checkpoint(
+            Checkpoint::open_components(folder, std::vector<std::string>{kStackComponent, kTextComponent})),
+        recipe(
+            build_refinement({checkpoint.config(), checkpoint.component_configs()}, checkpoint.headers())) {}
   Checkpoint checkpoint;
   Recipe recipe;
 };
@@ -121,12 +123,13 @@ class Stack {
     for (auto slice : plan.ranks) {
       auto tensors = slice;
       tensors.encoder = false;
-      weights_.push_back(std::make_unique<SliceWeights>(
-          load_slice(pipeline.recipe, tensors, pipeline.checkpoint, backend)));
-      executors_.emplace_back(pipeline.recipe, slice, backend, *weights_.back(),
-                              RefinementLimits{.max_rows = tokens,
-                                               .kv_pages = slots * refinement_pages(tokens, text_rows, history),
-                                               .history = history});
+      weights_.push_back(
+          std::make_unique<SliceWeights>(load_slice(pipeline.recipe, tensors, pipeline.checkpoint, backend)));
+      executors_.emplace_back(
+          pipeline.recipe, slice, backend, *weights_.back(),
+          RefinementLimits{.max_rows = tokens,
+                           .kv_pages = slots * refinement_pages(tokens, text_rows, history),
+                           .history = history});
     }
     carry_ = executors_.front().make_carry();
   }

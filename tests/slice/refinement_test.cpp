@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "refinement_cases.hpp"
@@ -50,6 +51,13 @@ double worst(const Floats& found, const Floats& reference) {
   return most;
 }
 
+double mean_off(const Floats& found, const Floats& reference) {
+  double sum = 0;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    sum += std::abs(static_cast<double>(found[i]) - static_cast<double>(reference[i]));
+  return sum / static_cast<double>(found.size());
+}
+
 // Both branches of a guided request, in slots 0 and 1 of a stack.
 class Guided {
  public:
@@ -87,6 +95,13 @@ class Refinements : public testing::TestWithParam<Named> {
  public:
   Refinements() : subject_(GetParam().model, GetParam().golden) {}
 
+  // All of them for small pictures, and the best one for the trained model.
+  std::vector<std::string> some_processors() const {
+    auto names = processors();
+    if (subject_.grid.tokens() > 100) names.resize(1);
+    return names;
+  }
+
   RefinementCase subject_;
 };
 
@@ -107,6 +122,223 @@ TEST_P(Refinements, PredictWhatDiffusersPredicts) {
     }
     EXPECT_GE(steps, 3);
   }
+}
+
+// What both branches give at each of a few steps, the later ones in patches.
+std::vector<Floats> run_steps(const RefinementCase& subject, Backend& backend, const std::string& slices) {
+  Guided guided(subject, backend, slices, true);
+  return {guided.step(1), guided.step(2, 3), guided.step(3, 2, 0.5F), guided.step(3)};
+}
+
+TEST_P(Refinements, CutsChangeNoBit) {
+  const auto depth = subject_.pipeline.recipe.depth();
+  std::vector<std::string> cuts;
+  for (std::int64_t first = 1; first < depth; ++first)
+    cuts.push_back("0-" + std::to_string(first - 1) + "," + std::to_string(first) + "-" +
+                   std::to_string(depth - 1));
+  cuts.push_back("0-0,1-1,2-" + std::to_string(depth - 1));
+  const auto processor = processors().front();
+  for (const auto compute : {Compute::f32, Compute::bf16}) {
+    const auto backend = make_backend(processor, 1, compute);
+    const auto expected = run_steps(subject_, *backend, whole(subject_));
+    for (const auto& slices : cuts) EXPECT_EQ(run_steps(subject_, *backend, slices), expected) << slices;
+  }
+}
+
+TEST_P(Refinements, ThreadsChangeNoBit) {
+  for (const auto& processor : some_processors()) {
+    const auto alone = make_backend(processor, 1, Compute::f32);
+    const auto expected = run_steps(subject_, *alone, whole(subject_));
+    for (const int threads : {2, 3}) {
+      const auto backend = make_backend(processor, threads, Compute::f32);
+      EXPECT_EQ(run_steps(subject_, *backend, whole(subject_)), expected) << processor << " " << threads;
+    }
+  }
+}
+
+TEST_P(Refinements, OnePatchIsWholeWhateverIsKept) {
+  const auto backend = make_backend(processors().front(), 2, Compute::f32);
+  Guided kept(subject_, *backend, whole(subject_), true);
+  Guided plain(subject_, *backend, whole(subject_));
+  for (const int step : {1, 2, 3}) EXPECT_EQ(kept.step(step, 1, 0.7F), plain.step(step)) << step;
+}
+
+// Where a step is run again, what the one before left is what this one makes: patches find the keys and
+// values of the whole picture, as they are or carried on from two equal steps.
+TEST_P(Refinements, PatchesOfAStepRunAgainAreWhole) {
+  for (const auto& processor : some_processors()) {
+    for (const auto compute : {Compute::f32, Compute::bf16}) {
+      const auto backend = make_backend(processor, 2, compute);
+      for (const bool history : {false, true}) {
+        Guided guided(subject_, *backend, whole(subject_), history);
+        const auto expected = guided.step(2);
+        for (const std::int64_t patches : {2, 5, 3})
+          ASSERT_EQ(guided.step(2, patches, history ? 0.6F : 0.0F), expected) << processor << " " << patches;
+      }
+    }
+  }
+}
+
+// How far patches are from whole, in the mean over a step's values and relative to the largest, as a
+// simulation of the same schedule in torch has it: two whole steps, then steps of these patches. Before each
+// stand the latents of the reference's own run.
+TEST(QuietPatches, AreAsFarFromWholeAsTheReferences) {
+  struct Expected {
+    std::int64_t patches;
+    float extrapolation;
+    std::array<double, 4> off;
+  };
+  const RefinementCase subject(refinement_data() / "wan-quiet", refinement_data() / "wan-quiet");
+  const auto backend = make_backend(processors().front(), 2, Compute::f32);
+  for (const auto& expected : {Expected{4, 0, {0.000775271, 0.00102087, 0.00114564, 0.00264281}},
+                               Expected{4, 1, {0.00119412, 0.00139313, 0.00137873, 0.00288778}},
+                               Expected{7, 0.5, {0.000970056, 0.00131278, 0.0013352, 0.00298833}}}) {
+    Guided exact(subject, *backend, whole(subject));
+    Guided patched(subject, *backend, whole(subject), true);
+    for (const int step : {1, 2}) EXPECT_EQ(patched.step(step), exact.step(step));
+    for (int step = 3; step <= 6; ++step) {
+      const auto reference = exact.step(step);
+      const auto off = mean_off(patched.step(step, expected.patches, expected.extrapolation), reference);
+      const auto wanted = expected.off[static_cast<std::size_t>(step - 3)];
+      EXPECT_NEAR(off / largest(reference), wanted, 5e-3 * wanted) << expected.patches << ", step " << step;
+    }
+  }
+}
+
+// In a slot's second step there is nothing to carry on from.
+TEST_P(Refinements, ASecondStepIsNotExtrapolated) {
+  const auto backend = make_backend(processors().front(), 2, Compute::f32);
+  Guided one(subject_, *backend, whole(subject_), true);
+  Guided other(subject_, *backend, whole(subject_), true);
+  one.step(1);
+  other.step(1);
+  EXPECT_EQ(one.step(2, 3, 0.9F), other.step(2, 3));
+}
+
+TEST_P(Refinements, SlotsDoNotKnowOfEachOther) {
+  const auto backend = make_backend(processors().front(), 2, Compute::f32);
+  const auto texts = encode(subject_.pipeline, *backend, subject_.texts());
+  const auto& grid = subject_.grid;
+  const auto rows = static_cast<std::int64_t>(texts[0].size()) / subject_.pipeline.recipe.encoder->hidden;
+  const auto stack_of = [&](int slots) {
+    return std::make_unique<Stack>(subject_.pipeline, *backend, whole(subject_), grid.tokens(), rows, slots,
+                                   true);
+  };
+  const auto latents = subject_.latents_before(1);
+  auto others = latents;
+  std::reverse(others.begin(), others.end());
+  const auto alone = stack_of(1);
+  alone->admit(0, grid, texts[0]);
+  const auto first = alone->step(0, 900, latents);
+  const auto second = alone->step(0, 700, others, 3);
+  const auto company = stack_of(2);
+  company->admit(1, grid, texts[1]);
+  company->admit(0, grid, texts[0]);
+  company->step(1, 100, others);
+  EXPECT_EQ(company->step(0, 900, latents), first);
+  company->step(1, 300, latents, 4, 0.5F);
+  EXPECT_EQ(company->step(0, 700, others, 3), second);
+  company->release(1);
+  company->admit(1, grid, texts[0]);
+  EXPECT_EQ(company->step(1, 900, latents), first);
+}
+
+TEST_P(Refinements, Bf16IsNear) {
+  const auto backend = make_backend(processors().front(), 2, Compute::bf16);
+  Guided guided(subject_, *backend, whole(subject_));
+  const auto reference = subject_.arrays.floats("prediction.1").values;
+  const auto found = guided.step(1);
+  EXPECT_LE(worst(found, reference), 0.1 * largest(reference))
+      << worst(found, reference) / largest(reference);
+}
+
+TEST_P(Refinements, SlicesReadTheirTensorsAlone) {
+  const auto backend = make_backend(processors().front(), 1, Compute::f32);
+  const auto& pipeline = subject_.pipeline;
+  const auto plan = make_plan(pipeline.recipe, pipeline.checkpoint.headers(), 3);
+  EXPECT_EQ(plan.stages, 3);
+  EXPECT_EQ(plan.encoder, 0);
+  EXPECT_EQ(plan.shared.size(), 6U);
+  for (const auto& slice : plan.ranks) {
+    const auto weights = load_slice(pipeline.recipe, slice, pipeline.checkpoint, *backend);
+    EXPECT_EQ(weights.bytes_read, slice.weight_bytes) << slice.rank;
+    EXPECT_EQ(weights.hashes.size(), slice.tensors.size()) << slice.rank;
+    EXPECT_EQ(weights.refinement->front.has_value(), slice.rank == 0);
+    EXPECT_EQ(weights.refinement->back.has_value(), slice.rank == 2);
+    EXPECT_EQ(weights.encoder.has_value(), slice.rank == 0);
+  }
+}
+
+class RefusedPasses : public testing::Test {
+ public:
+  RefusedPasses()
+      : subject_(refinement_data() / "wan-quiet", refinement_data() / "wan-quiet"),
+        backend_(make_backend(processors().front(), 1, Compute::f32)),
+        guided_(subject_, *backend_, whole(subject_)),
+        carry_(guided_.stack().executor(0).make_carry()) {}
+
+  std::string refusal(std::int64_t first_row, std::int64_t rows, float extrapolation = 0,
+                      std::int32_t slot = 0) {
+    const auto hidden = subject_.pipeline.recipe.hidden;
+    try {
+      guided_.stack().executor(0).run({slot, 500, first_row, rows, extrapolation},
+                                      {carry_.floats(), rows, hidden, hidden});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing";
+  }
+
+  RefinementCase subject_;
+  std::unique_ptr<Backend> backend_;
+  Guided guided_;
+  Buffer carry_;
+};
+
+TEST_F(RefusedPasses, SayWhatIsWrong) {
+  using testing::HasSubstr;
+  const auto tokens = subject_.grid.tokens();
+  EXPECT_THAT(refusal(0, tokens / 2), HasSubstr("starts with a part of its picture"));
+  EXPECT_EQ(refusal(0, tokens), "nothing");
+  EXPECT_THAT(refusal(tokens / 2, 5), HasSubstr("goes on at token 0"));
+  EXPECT_EQ(refusal(0, 5), "nothing");
+  EXPECT_THAT(refusal(0, 5), HasSubstr("goes on at token 5"));
+  EXPECT_THAT(refusal(5, tokens), HasSubstr("not of its picture"));
+  EXPECT_EQ(refusal(5, tokens - 5), "nothing");
+  EXPECT_THAT(refusal(0, 5, 0.5F), HasSubstr("one step of them is kept"));
+  EXPECT_THAT(refusal(0, tokens, 0, 7), HasSubstr("nobody was admitted"));
+}
+
+TEST(Patches, AreOfAChannelsOrderInAndAnElementsOrderOut) {
+  const PatchSize patch{.frames = 1, .height = 2, .width = 2};
+  const TokenGrid grid{.frames = 1, .height = 2, .width = 3};
+  Floats latents(2 * 4 * 6);
+  for (std::size_t i = 0; i < latents.size(); ++i) latents[i] = static_cast<float>(i);
+  Floats rows(2 * 8);
+  patchify(patch, 2, grid, 3, latents, rows);
+  EXPECT_EQ(rows, (Floats{12, 13, 18, 19, 36, 37, 42, 43, 14, 15, 20, 21, 38, 39, 44, 45}));
+  Floats made(latents.size(), -1);
+  unpatchify(patch, 2, grid, 3, rows, made);
+  EXPECT_EQ(made[12], 12);
+  EXPECT_EQ(made[36], 13);
+  EXPECT_EQ(made[13], 18);
+  EXPECT_EQ(made[37], 19);
+  EXPECT_EQ(made[18], 36);
+  EXPECT_EQ(made[45], 45);
+  EXPECT_EQ(made[0], -1);
+  EXPECT_EQ(std::count(made.begin(), made.end(), -1), 48 - 16);
+}
+
+TEST(RefinementMemory, CountsPagesAndBytes) {
+  EXPECT_EQ(refinement_pages(1560, 512, false), 25 + 8);
+  EXPECT_EQ(refinement_pages(1560, 512, true), 50 + 8);
+  const RefinementCase subject(refinement_data() / "wan", refinement_data() / "wan");
+  RankSlice slice;
+  slice.first_layer = 2;
+  slice.end_layer = 5;
+  const auto bytes = refinement_kv_bytes(subject.pipeline.recipe, slice, 64, 32, false, Compute::f32);
+  EXPECT_EQ(bytes, std::uint64_t{3} * 2 * 64 * (24 + 24) * 4);
+  EXPECT_EQ(refinement_kv_bytes(subject.pipeline.recipe, slice, 64, 32, false, Compute::bf16), bytes / 2);
 }
 
 }  // namespace
