@@ -45,7 +45,7 @@ submit() {
   timeout 120 sbatch --wait --parsable -N 2 --ntasks-per-node=2 -o "$name.log" "$@" "$top/slurm/run.sbatch" job.h5 "$name.h5" --trace >"$name.id"
   echo $?
 }
-seen() { sort "seen.$(cat "$1.id")"; }
+seen() { sort -u "seen.$(cat "$1.id")"; }  # a start that died is tried once more
 
 # Bound: each task sees one card, and no two of a node the same.
 code=$(SBATCH_GPUS_PER_TASK=1 submit bound)
@@ -60,6 +60,20 @@ code=$(submit shared --gpus-per-node=2)
 [ "$code" = 0 ] || fail "cards a node: exit code $code"
 [ "$(seen shared | cut -d' ' -f3 | sort -u)" = 0,1 ] || fail "tasks see other cards: $(seen shared)"
 "$program" compare whole.h5 shared.h5 || fail "four unbound ranks say something else than one"
+
+# A start that dies is tried once more, and one that dies again is not.
+cat >dies.sh <<E
+#!/bin/bash
+[ "\$SLURM_STEP_ID" -ge "\$LIVES" ] || kill -SEGV \$\$
+exec "$program" "\$@"
+E
+chmod +x dies.sh
+code=$(LIVES=1 DIFFUSE=$work/dies.sh SBATCH_GPUS_PER_TASK=1 submit once)
+[ "$code" = 0 ] || fail "a start that died once: exit code $code"
+grep -q "trying once more" once.log || fail "it does not say that it tries again"
+"$program" compare whole.h5 once.h5 || fail "the second start says something else"
+code=$(LIVES=9 DIFFUSE=$work/dies.sh SBATCH_GPUS_PER_TASK=1 submit twice)
+[ "$code" = 139 ] || fail "a start that died twice: exit code $code"
 
 # Two tasks and one card.
 code=$(submit few --gpus-per-node=1)
