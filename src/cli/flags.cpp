@@ -5,6 +5,12 @@
 #include "core/error.hpp"
 
 namespace diffuse {
+namespace {
+
+// Steps that are run whole before the first that is patched: see docs/refinement.md.
+constexpr std::int64_t kWholeFirst = 8;
+
+}  // namespace
 
 void ComputeFlags::add_to(CLI::App& command) {
   command.add_option("--model", model, "Model folder; instead of the job's");
@@ -54,6 +60,41 @@ LoadMode ComputeFlags::load_mode() const {
 Compute ComputeFlags::compute_mode(Compute otherwise) const {
   if (compute.empty()) return otherwise;
   return compute == "bf16" ? Compute::bf16 : Compute::f32;
+}
+
+void PictureFlags::add_to(CLI::App& command) {
+  command
+      .add_option(
+          "--patches", patches,
+          "Patches that a picture is cut into, to fill the stages: not exact where it is more than one")
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--whole-steps", whole_steps,
+                     "FIRST,LAST: so many steps are run whole all the same (default with patches: 8,0)");
+  command
+      .add_option("--extrapolate", extrapolate,
+                  "Keys and values that a step has not reached yet: off (those of the step before) or linear")
+      ->check(CLI::IsMember({"off", "linear"}));
+}
+
+PatchFlags PictureFlags::patch_flags() const {
+  if (patches == 1 && !whole_steps.empty())
+    throw_usage("--whole-steps says which steps are not cut into patches; say --patches too");
+  PatchFlags flags;
+  flags.settings.patches = patches;
+  if (patches == 1) return flags;
+  flags.settings.whole_first = kWholeFirst;
+  if (!whole_steps.empty()) {
+    const auto given = parse_list(whole_steps, 0, "--whole-steps");
+    if (given.size() != 2)
+      throw_usage("--whole-steps '" + whole_steps + "' is not FIRST,LAST; write e.g. 8,0");
+    flags.settings.whole_first = given[0];
+    flags.settings.whole_last = given[1];
+  }
+  // Before the first patched step there must be one to go on from.
+  if (flags.settings.whole_first < 1)
+    throw_usage("--whole-steps: the first step must be whole; write e.g. 1,0");
+  flags.extrapolation = extrapolate == "linear" ? 1.0F : 0.0F;
+  return flags;
 }
 
 std::uint64_t parse_bytes(const std::string& text) {

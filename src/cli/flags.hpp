@@ -8,6 +8,7 @@
 
 #include "backend/backend.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "pipeline/picture_request.hpp"
 
 namespace diffuse {
 
@@ -32,6 +33,16 @@ struct ComputeFlags {
   void add_to(CLI::App& command);
   LoadMode load_mode() const;
   Compute compute_mode(Compute otherwise) const;  // `otherwise` unless said
+};
+
+// How pictures are cut: run and verify.
+struct PictureFlags {
+  std::int32_t patches = 1;
+  std::string whole_steps;  // "FIRST,LAST"; empty: a choice that suits patches
+  std::string extrapolate = "linear";
+
+  void add_to(CLI::App& command);
+  PatchFlags patch_flags() const;  // throws usage
 };
 
 // "1536", "512M", "4G" (powers of 1024) -> bytes. Throws usage.

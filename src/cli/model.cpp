@@ -6,6 +6,7 @@
 #include "core/hash.hpp"
 #include "core/json.hpp"
 #include "recipe/build.hpp"
+#include "recipe/refinement_recipe.hpp"
 
 namespace diffuse {
 namespace {
@@ -34,21 +35,86 @@ Verdict judge_with_headers(const Json& config, const TensorHeaders& headers) {
   return judge(config, {.transformer = nullptr, .tensor_names = names, .known_families = known});
 }
 
-// A diffusers folder: the verdict alone, for no such pipeline runs in this build.
-Examination examine_pipeline(const fs::path& index) {
+// The two count independently.
+void check_depth(Examination& examination) {
+  const auto depth = examination.verdict.depth;
+  if (!depth || *depth == examination.recipe->depth()) return;
+  examination.missing = "the verdict counts " + std::to_string(*depth) + " layers and the recipe " +
+                        std::to_string(examination.recipe->depth());
+  examination.recipe.reset();
+}
+
+bool is_pipeline(const fs::path& folder) {
+  return fs::is_directory(folder) && fs::exists(folder / "model_index.json");
+}
+
+// A pipeline of diffusers, from its model_index.json: the verdict. Weights are at hand where its transformer
+// is a folder.
+Examination judge_pipeline(const fs::path& index) {
   Examination examination;
   const auto config = object_of(index);
-  const auto transformer_path = index.parent_path() / "transformer" / "config.json";
+  const auto transformer_path = index.parent_path() / kStackComponent / "config.json";
   std::optional<Json> transformer;
   if (fs::exists(transformer_path)) transformer = object_of(transformer_path);
   examination.verdict =
       judge(config,
             {.transformer = transformer ? &*transformer : nullptr, .tensor_names = {}, .known_families = {}});
-  if (fs::is_directory(index.parent_path() / "transformer")) {
-    examination.weights = true;
-    examination.missing = "iterative refinement is not in this build yet";
+  examination.weights = fs::is_directory(index.parent_path() / kStackComponent);
+  return examination;
+}
+
+// The components that a rank may read weights of.
+Checkpoint open_pipeline(const fs::path& folder, LoadMode load) {
+  const std::vector<std::string> components = {kStackComponent, kTextComponent, kCodecComponent};
+  for (const auto& component : components)
+    if (!fs::is_directory(folder / component))
+      throw_missing("opening the pipeline '" + folder.string() + "': its component " + component +
+                    "/ is not there");
+  return Checkpoint::open_components(folder, components, load);
+}
+
+void build_pipeline(Examination& examination, const Checkpoint& checkpoint,
+                    const std::vector<std::string>& accept) {
+  examination.recipe =
+      build_refinement({checkpoint.config(), checkpoint.component_configs()}, checkpoint.headers(), {accept});
+  check_depth(examination);
+}
+
+Examination examine_pipeline(const fs::path& index, const std::vector<std::string>& accept) {
+  auto examination = judge_pipeline(index);
+  if (!examination.weights) return examination;
+  if (examination.verdict.verdict == Outcome::refused) {
+    examination.missing = examination.verdict.reason;
+    return examination;
+  }
+  try {
+    build_pipeline(examination, open_pipeline(index.parent_path(), LoadMode::mmap), accept);
+  } catch (const Error& problem) {
+    if (problem.code() == ExitCode::internal) throw;
+    examination.missing = problem.what();
   }
   return examination;
+}
+
+Model open_pipeline_model(const fs::path& folder, LoadMode load, const std::vector<std::string>& accept) {
+  auto examination = judge_pipeline(folder / "model_index.json");
+  if (examination.verdict.verdict == Outcome::refused)
+    throw_refused("'" + folder.string() + "': " + examination.verdict.reason);
+  auto checkpoint = open_pipeline(folder, load);
+  try {
+    build_pipeline(examination, checkpoint, accept);
+  } catch (const Error& problem) {
+    throw Error(problem.code(), "'" + folder.string() + "': " + problem.what());
+  }
+  if (!examination.recipe) throw_refused("'" + folder.string() + "': " + examination.missing);
+  // Of every file that says how the pipeline computes.
+  Json configs = checkpoint.component_configs();
+  configs["model_index"] = checkpoint.config();
+  const auto scheduler = folder / "scheduler" / "scheduler_config.json";
+  if (fs::exists(scheduler)) configs["scheduler"] = read_json(scheduler);
+  const auto text = configs.dump();
+  return {folder, std::move(checkpoint), std::move(*examination.recipe),
+          sha256_hex(std::as_bytes(std::span(text)))};
 }
 
 void build(Examination& examination, const Json& config, const TensorHeaders& headers,
@@ -72,11 +138,7 @@ void build(Examination& examination, const Json& config, const TensorHeaders& he
   }
   try {
     examination.recipe = build_recipe(config, headers, {accept});
-    if (verdict.depth && *verdict.depth != examination.recipe->depth()) {
-      examination.missing = "the verdict counts " + std::to_string(*verdict.depth) +
-                            " layers and the recipe " + std::to_string(examination.recipe->depth());
-      examination.recipe.reset();
-    }
+    check_depth(examination);
   } catch (const Error& problem) {
     if (problem.code() == ExitCode::internal) throw;
     examination.missing = problem.what();
@@ -88,10 +150,9 @@ void build(Examination& examination, const Json& config, const TensorHeaders& he
 Examination examine(const fs::path& folder, const std::vector<std::string>& accept) {
   if (!fs::exists(folder))
     throw_missing("opening the model '" + folder.string() + "': no such file or folder");
-  if (fs::is_directory(folder) && fs::exists(folder / "model_index.json"))
-    return examine_pipeline(folder / "model_index.json");
+  if (is_pipeline(folder)) return examine_pipeline(folder / "model_index.json", accept);
   if (!fs::is_directory(folder)) {
-    if (folder.filename() == "model_index.json") return examine_pipeline(folder);
+    if (folder.filename() == "model_index.json") return examine_pipeline(folder, accept);
     return {.verdict = judge_with_headers(object_of(folder), {}), .recipe = {}, .missing = {}};
   }
   if (!has_weights(folder)) {
@@ -106,9 +167,7 @@ Examination examine(const fs::path& folder, const std::vector<std::string>& acce
 }
 
 Model open_model(const fs::path& folder, LoadMode load, const std::vector<std::string>& accept) {
-  if (fs::is_directory(folder) && fs::exists(folder / "model_index.json")) {
-    throw_refused("'" + folder.string() + "': " + examine_pipeline(folder / "model_index.json").missing);
-  }
+  if (is_pipeline(folder)) return open_pipeline_model(folder, load, accept);
   auto checkpoint = Checkpoint::open(folder, load);
   Examination examination{
       .verdict = judge_with_headers(checkpoint.config(), checkpoint.headers()), .recipe = {}, .missing = {}};

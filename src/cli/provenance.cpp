@@ -29,7 +29,7 @@ Json versions(const Ranks& ranks) {
 
 Json provenance_of(const std::vector<std::string>& command_line, const Ranks& ranks, const Backend& backend,
                    const Model& model, const Plan& plan, const std::string& job_hash,
-                   const std::string& tensors_hash, const SoundMaker* sound, int threads) {
+                   const std::string& tensors_hash, const std::string& codec, int threads) {
   Json provenance = {{"command", command_line},
                      {"written", utc_now()},
                      {"versions", versions(ranks)},
@@ -46,7 +46,7 @@ Json provenance_of(const std::vector<std::string>& command_line, const Ranks& ra
                      {provenance_key::kTensors, tensors_hash},
                      {provenance_key::kCompute, backend.compute() == Compute::bf16 ? "bf16" : "f32"},
                      {provenance_key::kSimd, backend.target()}};
-  if (sound != nullptr) provenance[std::string(provenance_key::kCodec)] = "cpu, " + sound->target();
+  if (!codec.empty()) provenance[std::string(provenance_key::kCodec)] = "cpu, " + codec;
   return provenance;
 }
 
@@ -56,8 +56,10 @@ Json journal_identity(const Json& from) {
                          provenance_key::kCompute, provenance_key::kSimd}) {
     identity[std::string(key)] = from.at(std::string(key));
   }
-  const std::string codec(provenance_key::kCodec);
-  if (from.contains(codec)) identity[codec] = from.at(codec);
+  for (const auto key : {provenance_key::kCodec, provenance_key::kPatches}) {
+    const std::string name(key);
+    if (from.contains(name)) identity[name] = from.at(name);
+  }
   return identity;
 }
 

@@ -12,6 +12,7 @@
 #include "cli/stop_signals.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/hash.hpp"
 #include "job/job_file.hpp"
 #include "job/journal.hpp"
 #include "job/merge.hpp"
@@ -26,6 +27,7 @@ struct RunFlags {
   std::string job;
   std::string output;
   ComputeFlags compute;
+  PictureFlags pictures;
   double max_time = 0;
   bool no_resume = false;
   bool trace = false;
@@ -68,10 +70,13 @@ class Recorder {
  public:
   Recorder(const RunFlags& flags, Log& log) : flags_(flags), log_(log) {}
 
-  Finished open(const Json& provenance, const std::vector<PreparedRequest>& prepared) {
+  Finished open(const Json& provenance, const PreparedJob& job) {
+    const auto seeds = seeds_of(job);
+    const auto identity = journal_identity(provenance).dump();
+    kept_.emplace(flags_.output, digest64(std::as_bytes(std::span(identity))));
     const auto path = Journal::path_of(flags_.output);
     if (!fs::exists(path)) {
-      auto whole = whole_result(flags_, prepared.size(), journal_identity(provenance));
+      auto whole = whole_result(flags_, seeds.size(), journal_identity(provenance));
       nothing_to_do_ = !whole.empty();
       if (nothing_to_do_) {
         log_.line("'" + flags_.output +
@@ -79,16 +84,15 @@ class Recorder {
         return whole;
       }
     }
-    if (flags_.no_resume) Journal::move_aside(path);
+    if (flags_.no_resume) {
+      Journal::move_aside(path);
+      kept_->drop_all();
+    }
     journal_.emplace(Journal::open_or_create(path, journal_identity(provenance)));
     resumed_ = journal_->resumed();
     if (!journal_->locked())
       log_.warn("this file system has no locks: nothing keeps a second run off the journal");
-    if (!journal_->resumed() || journal_->seeds().empty()) {
-      std::vector<std::uint64_t> seeds;
-      for (const auto& request : prepared) seeds.push_back(request.seed);
-      journal_->write_seeds(seeds);
-    }
+    if (!journal_->resumed() || journal_->seeds().empty()) journal_->write_seeds(seeds);
     auto finished = journal_->take_finished();
     // Digests that are asked for only now are worth running again.
     if (flags_.trace) std::erase_if(finished, [](const auto& entry) { return lacks_trace(entry.second); });
@@ -96,21 +100,30 @@ class Recorder {
   }
 
   void append(std::size_t index, const RequestResult& request) {
-    if (journal_) journal_->append(index, request);
+    if (!journal_) return;
+    journal_->append(index, request);
+    for (std::size_t sample = 0; sample < request.samples.size(); ++sample)
+      kept_->drop(index, static_cast<std::int64_t>(sample));
   }
+
+  // Between two steps; null before open().
+  const KeptSteps* kept() const { return kept_ ? &*kept_ : nullptr; }
 
   void write(const Result& result, bool whole) {
     if (nothing_to_do_) return;
     if (fs::exists(flags_.output) && !resumed_)
       Journal::move_aside(flags_.output);  // another job's, or an earlier run's
     write_result(flags_.output, result);
-    if (whole && journal_) journal_->remove();
+    if (!whole || !journal_) return;
+    journal_->remove();
+    kept_->drop_all();
   }
 
  private:
   const RunFlags& flags_;
   Log& log_;
   std::optional<Journal> journal_;
+  std::optional<KeptSteps> kept_;
   bool resumed_ = false;
   bool nothing_to_do_ = false;
 };
@@ -126,9 +139,11 @@ int exit_code(const JobOutcome& outcome, Log& log) {
     }
   }
   const auto total = outcome.result.requests.size();
+  const auto rate = outcome.steps_per_second > 0 ? fixed(outcome.steps_per_second, 2) + " steps/s"
+                                                 : fixed(outcome.tokens_per_second, 1) + " tokens/s";
   log.line(std::to_string(done) + " of " + std::to_string(total) + " requests done, " +
-           fixed(outcome.run_seconds, 1) + " s, " + fixed(outcome.tokens_per_second, 1) +
-           " tokens/s, stages " + fixed(100 * outcome.busy, 0) + " % busy");
+           fixed(outcome.run_seconds, 1) + " s, " + rate + ", stages " + fixed(100 * outcome.busy, 0) +
+           " % busy");
   if (outcome.stopped) {
     log.line("stopped on request; the same command goes on");
     return static_cast<int>(ExitCode::stopped);
@@ -164,24 +179,21 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
                      .kv_pages = kv_pages_of(flags.compute, ranks, processor, model, plan),
                      .trace = flags.trace,
                      .flip = {}};
-  TextSide text;
-  std::vector<PreparedRequest> prepared;
-  if (ranks.root()) {
-    text = TextSide::open(model.folder);
-    prepared = prepare(job, text, limits_of(model.recipe, options.kv_pages * kPageTokens));
-  }
+  PreparedJob prepared;
+  const auto patches = flags.pictures.patch_flags();
+  if (ranks.root()) prepared = prepare_job(job, model, options.kv_pages, patches);
   Recorder recorder(flags, ranks.log());
-  const auto outcome =
-      run_job(ranks, *processor.backend, flags.compute, model, plan, text, prepared, options, command_line,
-              job.sha256,
-              {.on_loaded = [&](const Json& provenance) { return recorder.open(provenance, prepared); },
-               .on_request = [&](std::size_t index,
-                                 const RequestResult& request) { recorder.append(index, request); },
-               .stop =
-                   [&] {
-                     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-                     return signals.asked() || (flags.max_time > 0 && elapsed.count() > flags.max_time);
-                   }});
+  const auto outcome = run_job(
+      ranks, *processor.backend, flags.compute, model, plan, prepared, options, command_line, job.sha256,
+      {.on_loaded = [&](const Json& provenance) { return recorder.open(provenance, prepared); },
+       .on_request = [&](std::size_t index,
+                         const RequestResult& request) { recorder.append(index, request); },
+       .stop =
+           [&] {
+             const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+             return signals.asked() || (flags.max_time > 0 && elapsed.count() > flags.max_time);
+           },
+       .kept = [&] { return recorder.kept(); }});
   if (ranks.root()) recorder.write(outcome.result, !outcome.stopped);
   processor.close();
   return ranks.root() ? exit_code(outcome, ranks.log()) : 0;
@@ -196,6 +208,7 @@ void add_run(CLI::App& app, ChosenCommand& chosen, const std::vector<std::string
   command->add_option("job", flags->job, "Job file, of `diffuse pack` or of h5py")->required();
   command->add_option("-o,--output", flags->output, "Result file")->required();
   flags->compute.add_to(*command);
+  flags->pictures.add_to(*command);
   command
       ->add_option("--max-time", flags->max_time,
                    "Stop at a safe point after so many seconds; the same command goes on")

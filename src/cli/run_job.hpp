@@ -10,12 +10,13 @@
 
 #include "cli/flags.hpp"
 #include "cli/model.hpp"
+#include "cli/prepared_job.hpp"
 #include "cli/processor.hpp"
 #include "cli/ranks.hpp"
 #include "job/job.hpp"
+#include "job/kept_steps.hpp"
 #include "job/result.hpp"
 #include "pipeline/answers.hpp"
-#include "pipeline/prepare.hpp"
 #include "pipeline/split_run.hpp"
 
 namespace diffuse {
@@ -30,6 +31,8 @@ struct JobEvents {
   std::function<std::map<std::uint64_t, RequestResult>(const Json& provenance)> on_loaded;
   std::function<void(std::size_t index, const RequestResult& request)> on_request;
   std::function<bool()> stop;
+  // Where steps of pictures are kept, once on_loaded was called; may be null.
+  std::function<const KeptSteps*()> kept;
 };
 
 struct JobOutcome {
@@ -38,14 +41,15 @@ struct JobOutcome {
   double run_seconds = 0;
   double busy = 0;  // share of ranks x time spent computing
   double tokens_per_second = 0;
-  std::int64_t groups = 1;  // of requests in flight
+  double steps_per_second = 0;  // of pictures
+  std::int64_t groups = 1;      // of requests in flight
 };
 
-// Collective: all ranks call it with the same flags, model and plan. `prepared` counts on rank 0.
+// Collective: all ranks call it with the same flags, model and plan. `job` counts on rank 0.
 JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, const Model& model,
-                   const Plan& plan, const TextSide& text, const std::vector<PreparedRequest>& prepared,
-                   const RunOptions& options, const std::vector<std::string>& command_line,
-                   const std::string& job_hash, const JobEvents& events);
+                   const Plan& plan, const PreparedJob& job, const RunOptions& options,
+                   const std::vector<std::string>& command_line, const std::string& job_hash,
+                   const JobEvents& events);
 
 // The key-value pages that every stage has room for under these flags.
 std::int64_t kv_pages_of(const ComputeFlags& flags, const Ranks& ranks, const Processor& processor,

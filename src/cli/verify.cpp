@@ -106,8 +106,9 @@ class Verifier {
   // Both whole, with the best log-probabilities of every token.
   void compare_devices() {
     auto judged = prepared_;
-    for (auto& request : judged)
-      request.options.sampling.logprobs = std::max(request.options.sampling.logprobs, kBest);
+    if (auto* tokens = std::get_if<TokenJob>(&judged))
+      for (auto& request : tokens->requests)
+        request.options.sampling.logprobs = std::max(request.options.sampling.logprobs, kBest);
     const auto on = [&](const Processor& processor, const ComputeFlags& flags) {
       return run_plan(plan_of(1, {}), {.processor = processor, .flags = flags, .requests = judged}, false);
     };
@@ -163,15 +164,14 @@ class Verifier {
       return least;
     });
     if (!ranks_.root()) return;
-    text_ = TextSide::open(model_->folder);
-    prepared_ = prepare(job_, text_, limits_of(model_->recipe, kv_pages_ * kPageTokens));
+    prepared_ = prepare_job(job_, *model_, kv_pages_, {});
   }
 
   // What a run is made on.
   struct Setting {
     const Processor& processor;
     const ComputeFlags& flags;
-    const std::vector<PreparedRequest>& requests;
+    const PreparedJob& requests;
   };
 
   Run run_split(std::int64_t count, const std::string& slices, bool flip) {
@@ -187,8 +187,8 @@ class Verifier {
                        .trace = true,
                        .flip = {}};
     if (flip) options.flip = FlipBit{.step = 1, .row = 0};
-    auto outcome = run_job(ranks_, *on.processor.backend, on.flags, *model_, plan, text_, on.requests,
-                           options, command_line_, job_.sha256, {});
+    auto outcome = run_job(ranks_, *on.processor.backend, on.flags, *model_, plan, on.requests, options,
+                           command_line_, job_.sha256, {});
     RunFigures figures;
     figures.ranks = plan.stages;
     figures.slices = plan.slices();
@@ -242,8 +242,7 @@ class Verifier {
   Processor processor_;
   Processor other_;           // with --against
   ComputeFlags other_flags_;  // with --against
-  TextSide text_;
-  std::vector<PreparedRequest> prepared_;
+  PreparedJob prepared_;
   std::int64_t kv_pages_ = 0;
   VerificationReport report_;
 };

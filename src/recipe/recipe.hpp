@@ -33,6 +33,7 @@
 #include "checkpoint/tensor_header.hpp"
 #include "core/dtype.hpp"
 #include "recipe/sound_codec.hpp"
+#include "recipe/video_codec.hpp"
 
 namespace diffuse {
 
@@ -332,6 +333,7 @@ struct Recipe {
   std::vector<Block> blocks;
   Back back;
   std::optional<Refinement> refinement;  // there: it stands in the place of front and back
+  std::optional<VideoCodec> video;       // what turns refined latents into pictures, on the client
   std::optional<SoundCodec> codec;       // what turns the answers' ids into sound, on the client
   std::vector<std::string> accepted;     // config keys left unread because a user accepted them: probe first
   std::vector<std::string> notes;        // what a user should know: Python ignored, keys accepted by name

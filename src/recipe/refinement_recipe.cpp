@@ -13,6 +13,7 @@
 #include "recipe/dictionary.hpp"
 #include "recipe/leftovers.hpp"
 #include "recipe/text_encoder_recipe.hpp"
+#include "recipe/video_codec_recipe.hpp"
 
 namespace diffuse {
 namespace {
@@ -315,7 +316,19 @@ Recipe build_refinement(const PipelineConfig& pipeline, const TensorHeaders& hea
   builder.build();
   recipe.encoder = build_text_encoder(text, book, recipe.notes);
   builder.project_text(*recipe.encoder);
-  refuse_leftovers({&stack, &text}, book, options, recipe);
+  std::vector<const ConfigReader*> configs = {&stack, &text};
+  std::optional<ConfigReader> codec;
+  if (const auto found = pipeline.components.find(kCodecComponent); found != pipeline.components.end()) {
+    const auto root = std::string(kCodecComponent) + ".";
+    codec.emplace(found->second, root);
+    recipe.video = build_video_codec(*codec, book, root);
+    if (recipe.video->latent_channels != recipe.refinement->channels)
+      throw_bad_data("the stack refines latents of " + std::to_string(recipe.refinement->channels) +
+                     " channels and the codec reads " + std::to_string(recipe.video->latent_channels) +
+                     "; the two are not of one checkpoint");
+    configs.push_back(&*codec);
+  }
+  refuse_leftovers(configs, book, options, recipe);
   return recipe;
 }
 

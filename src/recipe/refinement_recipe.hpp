@@ -14,14 +14,16 @@ namespace diffuse {
 // Components that a recipe is made of, by the name of their folder.
 inline constexpr const char* kStackComponent = "transformer";
 inline constexpr const char* kTextComponent = "text_encoder";
+inline constexpr const char* kCodecComponent = "vae";
 
 struct PipelineConfig {
   Json index;                              // model_index.json
   std::map<std::string, Json> components;  // config.json of each
 };
 
-// `headers` of both components: in front of a tensor's name stand its component's and a dot. Schedulers,
-// tokenizers and codecs of pictures are read elsewhere. Throws as build_recipe.
+// `headers` of these components (the codec's may be left out: then the recipe has none): in front of a
+// tensor's name stand its component's and a dot. Schedulers and tokenizers are read elsewhere. Throws as
+// build_recipe.
 Recipe build_refinement(const PipelineConfig& pipeline, const TensorHeaders& headers,
                         const RecipeOptions& options = {});
 

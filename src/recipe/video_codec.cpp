@@ -1,4 +1,4 @@
-#include "recipe/video_codec.hpp"
+#include "recipe/video_codec_recipe.hpp"
 
 #include <algorithm>
 #include <array>

@@ -13,9 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "recipe/config_reader.hpp"
-#include "recipe/tensor_book.hpp"
-
 namespace diffuse {
 
 // weight [outputs, inputs, time, space, space], or without the dimension of time where that is 0
@@ -80,15 +77,6 @@ struct VideoCodec {
   // Of a video of `latent_frames` >= 1: the first gives one.
   std::int64_t frames_of(std::int64_t latent_frames) const { return (latent_frames - 1) * time_scale() + 1; }
 };
-
-// Reads vae/config.json and takes the decoder's tensors; those of the encoder are passed over. `root` stands
-// before the tensors' names ("vae." or nothing). Throws refused for an autoencoder of another class or form
-// (Wan 2.2's residual one), bad data where config and shapes do not fit; and as TensorBook and ConfigReader
-// do.
-VideoCodec build_video_codec(ConfigReader& config, TensorBook& book, const std::string& root);
-
-// The same with the whole account: also refuses tensors under `root` and config keys that are left over.
-VideoCodec read_video_codec(const Json& config, const TensorHeaders& headers, const std::string& root = {});
 
 // All that it names, each once.
 std::vector<std::string> tensors_of(const VideoCodec& codec);

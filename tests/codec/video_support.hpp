@@ -7,7 +7,7 @@
 #include <string>
 
 #include "checkpoint/checkpoint.hpp"
-#include "recipe/video_codec.hpp"
+#include "recipe/video_codec_recipe.hpp"
 
 namespace diffuse::test {
 

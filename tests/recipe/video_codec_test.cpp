@@ -1,6 +1,6 @@
 // A video autoencoder's config and headers -> its decoder; what it does not have is refused by name.
 
-#include "recipe/video_codec.hpp"
+#include "recipe/video_codec_recipe.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,32 @@
+#include "cli/prepared_job.hpp"
+
+#include "core/error.hpp"
+
+namespace diffuse {
+
+PreparedJob prepare_job(const Job& job, const Model& model, std::int64_t kv_pages,
+                        const PatchFlags& patches) {
+  if (model.recipe.refinement) {
+    const auto& video = *model.recipe.video;
+    const auto side = PictureSide::open(model.folder, video.space_scale(), video.time_scale());
+    return PictureJob{prepare_pictures(job, side, model.recipe, patches, kv_pages), patches};
+  }
+  if (patches.settings.patches > 1)
+    throw_usage("--patches " + std::to_string(patches.settings.patches) +
+                ": this model answers token by token, and only pictures are cut into patches");
+  TokenJob prepared{TextSide::open(model.folder), {}};
+  prepared.requests = prepare(job, prepared.text, limits_of(model.recipe, kv_pages * kPageTokens));
+  return prepared;
+}
+
+std::vector<std::uint64_t> seeds_of(const PreparedJob& job) {
+  std::vector<std::uint64_t> seeds;
+  std::visit(
+      [&](const auto& each) {
+        for (const auto& request : each.requests) seeds.push_back(request.seed);
+      },
+      job);
+  return seeds;
+}
+
+}  // namespace diffuse
