@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/json.hpp"
+#include "core/media.hpp"
 #include "core/transcript.hpp"
-#include "job/media.hpp"
 
 namespace diffuse {
 

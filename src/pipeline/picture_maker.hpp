@@ -11,7 +11,7 @@
 #include "backend/backend.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "codec/video_decoder.hpp"
-#include "job/media.hpp"
+#include "core/media.hpp"
 #include "pipeline/picture_request.hpp"
 #include "recipe/recipe.hpp"
 

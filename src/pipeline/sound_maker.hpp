@@ -11,7 +11,7 @@
 #include "backend/backend.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "codec/sound_decoder.hpp"
-#include "job/media.hpp"
+#include "core/media.hpp"
 #include "recipe/recipe.hpp"
 
 namespace diffuse {

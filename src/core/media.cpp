@@ -1,4 +1,4 @@
-#include "job/media.hpp"
+#include "core/media.hpp"
 
 #include <array>
 #include <bit>
