@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "cli/commands.hpp"
+#include "cli/media_files.hpp"
 #include "job/export.hpp"
 #include "job/result_file.hpp"
 
@@ -14,12 +15,13 @@ void add_export(CLI::App& app, ChosenCommand& chosen) {
     std::string folder;
   };
   auto flags = std::make_shared<Flags>();
-  auto* command = app.add_subcommand("export", "Write a result as text and sound files and tables");
+  auto* command =
+      app.add_subcommand("export", "Write a result as files of text, sound, pictures and video, and tables");
   command->add_option("result", flags->result, "Result file")->required();
   command->add_option("folder", flags->folder, "Folder, made where missing")->required();
   command->callback([flags, &chosen] {
     chosen = [flags] {
-      const auto written = export_result(read_result(flags->result), flags->folder);
+      const auto written = export_result(read_result(flags->result), flags->folder, media_files);
       const auto count = [](std::uint64_t number, const char* what) {
         return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
       };

@@ -136,21 +136,23 @@ std::string csv_row(const RequestResult& request, const std::string& sample, con
          "," + file + "," + csv_field(request.message) + "\n";
 }
 
-// NAME.wav; its name is returned.
-std::string write_media(const std::filesystem::path& folder, const std::string& name,
-                        const MediaArray& media) {
-  switch (media.kind) {
-    case MediaKind::sound: {
-      const auto rate = static_cast<std::int64_t>(media.rate);
-      write_file(folder / (name + ".wav"), wav_file(media.floats(), media.channels, rate));
-      return name + ".wav";
-    }
-    case MediaKind::picture:
-    case MediaKind::video:
-      break;
+// NAME.wav, or what `files` makes of pictures; the main file's name is returned.
+std::string write_media(const std::filesystem::path& folder, const std::string& name, const MediaArray& media,
+                        const MediaFiles& files) {
+  if (media.kind == MediaKind::sound) {
+    const auto rate = static_cast<std::int64_t>(media.rate);
+    write_file(folder / (name + ".wav"), wav_file(media.floats(), media.channels, rate));
+    return name + ".wav";
   }
-  throw_refused("exporting '" + name + "': this build writes no files of a " +
-                std::string(name_of(media.kind)) + " yet");
+  const auto made = files(media);
+  for (const auto& file : made) {
+    const auto path = folder / (name + file.ending);
+    std::error_code failed;
+    std::filesystem::create_directories(path.parent_path(), failed);
+    if (failed) throw_io("making the folder '" + path.parent_path().string() + "': " + failed.message());
+    write_file(path, file.bytes);
+  }
+  return name + made.at(0).ending;
 }
 
 // Beside NAME.txt: subtitles, a table and JSON.
@@ -238,7 +240,7 @@ Json show_json(const Result& result, const ShowOptions& options) {
           {"verification", result.verification}};
 }
 
-Exported export_result(const Result& result, const std::filesystem::path& folder) {
+Exported export_result(const Result& result, const std::filesystem::path& folder, const MediaFiles& files) {
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   if (failed) throw_io("making folder '" + folder.string() + "': " + failed.message());
@@ -261,7 +263,7 @@ Exported export_result(const Result& result, const std::filesystem::path& folder
       if (text)
         write_file(folder / file, sample.transcript ? transcript_text(*sample.transcript) : sample.text);
       if (sample.transcript) write_transcript(folder / name, *sample.transcript);
-      if (sample.media) file = write_media(folder, name, *sample.media);
+      if (sample.media) file = write_media(folder, name, *sample.media, files);
       ++(sample.media ? exported.media : exported.texts);
       Json line = line_of(request);
       line["sample"] = i;

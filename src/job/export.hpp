@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "core/json.hpp"
 #include "job/result.hpp"
@@ -24,17 +26,26 @@ std::string show_text(const Result& result, const ShowOptions& options = {});
 // "timing", "provenance", ...}.
 Json show_json(const Result& result, const ShowOptions& options = {});
 
+// A file of a sample: NAME plus this ending ("/0001.png" in a folder of its own), and what it holds.
+struct MediaFile {
+  std::string ending;
+  std::string bytes;
+};
+// The files of a picture or a video, at least one, the main one first; media_files of cli/ is one. Throws as
+// that does.
+using MediaFiles = std::function<std::vector<MediaFile>(const MediaArray& media)>;
+
 struct Exported {
-  std::uint64_t texts = 0;       // files written, one a sample
-  std::uint64_t media = 0;       // and of samples that are sound, pictures or videos
+  std::uint64_t texts = 0;       // samples that are texts
+  std::uint64_t media = 0;       // and those that are sound, pictures or videos
   std::uint64_t unfinished = 0;  // requests without an answer: bad or unfinished
 };
 
 // Writes into `folder` (made where missing; files of the same name are replaced): ID.txt for each sample, or
 // ID-0.txt, ID-1.txt, … where a request has several (beside it .srt, .vtt, .tsv and .json where the sample is
-// a transcript, and a line a segment in .txt), or ID.wav where the sample is a sound; results.jsonl, a line a
-// sample; results.csv, the table. Ids become safe file names, unique without regard to case. Throws I/O;
-// refused where a sample is a picture or a video.
-Exported export_result(const Result& result, const std::filesystem::path& folder);
+// a transcript, and a line a segment in .txt), ID.wav where the sample is a sound, or what
+// `files` makes of a picture or a video; results.jsonl, a line a sample; results.csv, the table. Ids become
+// safe file names, unique without regard to case. Throws I/O, and as `files` does.
+Exported export_result(const Result& result, const std::filesystem::path& folder, const MediaFiles& files);
 
 }  // namespace diffuse

@@ -14,6 +14,11 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
+// Two files of each picture.
+std::vector<MediaFile> two_files(const MediaArray& media) {
+  return {{".mp4", std::to_string(media.frames)}, {"/0001.png", "first"}};
+}
+
 class Export : public testing::Test {
  protected:
   Export() : result_(sample_result(8)) {
@@ -34,7 +39,7 @@ class Export : public testing::Test {
 };
 
 TEST_F(Export, writes_texts_lines_and_a_table) {
-  const auto exported = export_result(result_, operator_path(folder_));
+  const auto exported = export_result(result_, operator_path(folder_), two_files);
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder_ / "x"))
     names.insert(entry.path().filename());
@@ -65,7 +70,7 @@ TEST_F(Export, a_transcript_gets_its_files) {
   transcript.segments.push_back({0, 1, 2.5, " Hello there.", {}, "en", 0, 0, 0, 0, {}});
   transcript.segments.push_back({0, 3, 4, " Bye.", {}, "en", 0, 0, 0, 0, {}});
   result_.requests[7].samples[0].transcript = transcript;
-  EXPECT_EQ(export_result(result_, operator_path(folder_)).texts, 10U);
+  EXPECT_EQ(export_result(result_, operator_path(folder_), two_files).texts, 10U);
   EXPECT_EQ(file("Gr____e___quoted_.txt"), "Hello there.\nBye.\n");
   EXPECT_THAT(file("Gr____e___quoted_.srt"),
               HasSubstr("1\n00:00:01,000 --> 00:00:02,500\nHello there.\n\n2\n"));
@@ -81,7 +86,7 @@ TEST_F(Export, a_sound_is_a_wav_file) {
   const std::vector<float> samples = {0.5F, -1, 0.25F, 2};
   sample.media = sound_of(samples, 2, 8000);
   sample.text.clear();
-  const auto exported = export_result(result_, operator_path(folder_));
+  const auto exported = export_result(result_, operator_path(folder_), two_files);
   EXPECT_EQ(exported.texts, 9U);
   EXPECT_EQ(exported.media, 1U);
   EXPECT_EQ(file("Gr____e___quoted_.wav"), wav_file(samples, 2, 8000));
@@ -96,29 +101,36 @@ TEST_F(Export, a_sound_is_a_wav_file) {
   EXPECT_THAT(show_text(result_), HasSubstr("sound, 0.00025 s, 8000 Hz, stereo\n"));
 }
 
-TEST_F(Export, pictures_are_refused_by_name) {
-  result_.requests[0].samples[0].media = MediaArray{.kind = MediaKind::picture,
+TEST_F(Export, pictures_are_the_files_that_are_made_of_them) {
+  result_.requests[0].samples[0].media = MediaArray{.kind = MediaKind::video,
                                                     .element = MediaElement::u8,
+                                                    .frames = 2,
                                                     .height = 1,
                                                     .width = 1,
                                                     .channels = 3,
-                                                    .bytes = std::vector<std::byte>(3)};
-  EXPECT_THAT(error_of(ExitCode::refused, [&] { export_result(result_, operator_path(folder_)); }),
-              HasSubstr("'plain'"));
+                                                    .rate = 16,
+                                                    .bytes = std::vector<std::byte>(6)};
+  result_.requests[0].samples[0].text.clear();
+  const auto exported = export_result(result_, operator_path(folder_), two_files);
+  EXPECT_EQ(exported.media, 1U);
+  const auto folder = std::filesystem::path(operator_path(folder_));
+  EXPECT_EQ(read_file(folder / "plain.mp4", 100), "2");
+  EXPECT_EQ(read_file(folder / "plain" / "0001.png", 100), "first");
+  EXPECT_THAT(read_file(folder / "results.csv", 100'000), HasSubstr("plain.mp4"));
 }
 
 TEST_F(Export, a_link_of_that_name_leads_nowhere) {
   write_bytes(folder_ / "precious", "precious");
   std::filesystem::create_directories(folder_ / "x");
   std::filesystem::create_symlink(folder_ / "precious", folder_ / "x" / "plain.txt");
-  export_result(result_, folder_ / "x");
+  export_result(result_, folder_ / "x", two_files);
   EXPECT_EQ(read_file(folder_ / "precious", 100), "precious");
   EXPECT_EQ(file("plain.txt"), result_.requests[0].samples[0].text);
 }
 
 TEST_F(Export, a_folder_that_cannot_be_made_is_an_io_error) {
   write_bytes(folder_ / "x", "a file");
-  error_of(ExitCode::io, [&] { export_result(result_, folder_ / "x"); });
+  error_of(ExitCode::io, [&] { export_result(result_, folder_ / "x", two_files); });
 }
 
 TEST_F(Export, show_is_a_summary_and_texts) {
