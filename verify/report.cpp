@@ -229,6 +229,7 @@ std::string escaped_markdown(std::string_view text) {
 std::string to_markdown(const VerificationReport& report) {
   std::string text = "## Whole against split\n\n**" + escaped(verdict(report)) + "**\n\n" + facts(report) +
                      "\n" + table(report) + notes(report);
+  if (!report.patched.empty()) text += patched_section(report.patched, report.reference.seconds);
   if (report.across) text += across_section(*report.across);
   if (report.transformers) text += transformers_section(*report.transformers);
   return text;

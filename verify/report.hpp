@@ -12,6 +12,7 @@
 #include "core/json.hpp"
 #include "verify/compare.hpp"
 #include "verify/difference.hpp"
+#include "verify/patched.hpp"
 
 namespace diffuse {
 
@@ -82,6 +83,7 @@ struct VerificationReport {
   std::map<std::string, std::string> versions;  // of this program and of what it runs on
   RunFigures reference;                         // the whole run that every row is held against
   std::vector<SplitRow> rows;
+  std::vector<PatchedRow> patched;  // measured, and no part of what is proven
   std::optional<AcrossRow> across;
   std::optional<AgainstTransformers> transformers;
 

@@ -98,6 +98,8 @@ RunFigures run_from_json(const Json& value, const std::string& where) {
 Json to_json(const VerificationReport& report) {
   Json rows = Json::array();
   for (const auto& row : report.rows) rows.push_back(row_json(row));
+  Json patched = Json::array();
+  for (const auto& row : report.patched) patched.push_back(to_json(row));
   return Json{
       {"format_version", kFormatVersion},
       {"verdict", verdict(report)},
@@ -112,6 +114,7 @@ Json to_json(const VerificationReport& report) {
       {"versions", report.versions},
       {"reference", to_json(report.reference)},
       {"rows", std::move(rows)},
+      {"patched", std::move(patched)},
       {"across", report.across ? to_json(*report.across) : Json(nullptr)},
       {"transformers", report.transformers ? transformers_json(*report.transformers) : Json(nullptr)}};
 }
@@ -130,6 +133,7 @@ VerificationReport report_from_json(const Json& value) {
                             .versions = {},
                             .reference = run_from_json(fields.at("reference"), fields.path("reference")),
                             .rows = {},
+                            .patched = {},
                             .across = std::nullopt,
                             .transformers = std::nullopt};
   const JsonFields versions(fields.at("versions"), fields.path("versions"));
@@ -138,6 +142,10 @@ VerificationReport report_from_json(const Json& value) {
   const auto& rows = fields.array("rows");
   for (std::size_t i = 0; i < rows.size(); ++i)
     report.rows.push_back(read_row(rows[i], fields.path("rows") + "[" + std::to_string(i) + "]"));
+  const auto& patched = fields.array("patched");
+  for (std::size_t i = 0; i < patched.size(); ++i)
+    report.patched.push_back(
+        patched_row_from_json(patched[i], fields.path("patched") + "[" + std::to_string(i) + "]"));
   if (const auto& across = fields.at("across"); !across.is_null())
     report.across = across_row_from_json(across, fields.path("across"));
   const auto& against = fields.at("transformers");

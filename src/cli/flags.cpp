@@ -68,6 +68,10 @@ void PictureFlags::add_to(CLI::App& command) {
           "--patches", patches,
           "Patches that a picture is cut into, to fill the stages: not exact where it is more than one")
       ->check(CLI::Range(1, 4096));
+  add_steps_to(command);
+}
+
+void PictureFlags::add_steps_to(CLI::App& command) {
   command.add_option("--whole-steps", whole_steps,
                      "FIRST,LAST: so many steps are run whole all the same (default with patches: 8,0)");
   command

@@ -42,7 +42,8 @@ struct PictureFlags {
   std::string extrapolate = "linear";
 
   void add_to(CLI::App& command);
-  PatchFlags patch_flags() const;  // throws usage
+  void add_steps_to(CLI::App& command);  // all but --patches
+  PatchFlags patch_flags() const;        // throws usage
 };
 
 // "1536", "512M", "4G" (powers of 1024) -> bytes. Throws usage.

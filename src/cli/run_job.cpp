@@ -210,7 +210,7 @@ JobOutcome run(const Running& run, const PictureJob& job) {
                              " s a step of " + std::to_string(total) +
                              (total == 1 ? " picture" : " pictures"));
   };
-  const auto report = run.split.refine(std::move(all), run.options.kv_pages, run.options.trace, events);
+  const auto report = run.split.refine(std::move(all), run.options, events);
   outcome.result.requests = pictures.take();
   outcome.run_seconds = seconds_since(start);
   outcome.stopped = report.stopped;

@@ -14,6 +14,7 @@
 #include "job/merge.hpp"
 #include "job/result_file.hpp"
 #include "verify/compare.hpp"
+#include "verify/patched.hpp"
 #include "verify/report.hpp"
 
 namespace diffuse {
@@ -28,6 +29,8 @@ struct VerifyFlags {
   std::string ranks;  // empty: 2 .. the ranks there are
   std::int64_t reference_ranks = 1;
   std::string against;  // "cpu": the whole run there too
+  std::string patches;  // empty: none
+  PictureFlags pictures;
   bool flip = false;
 };
 
@@ -79,6 +82,9 @@ class Verifier {
                         diffuse::verdict(comparison));
       last = std::move(split.second.result);
     }
+    for (const auto patches : patches_asked_for()) {
+      for (const auto count : splits) measure_patches(reference.second.result, count, patches);
+    }
     const int code = ranks_.root() ? write(std::move(last)) : 0;
     other_.close();
     processor_.close();
@@ -117,6 +123,35 @@ class Verifier {
     if (!ranks_.root()) return;
     report_.across = make_across(theirs.first, compare(theirs.second.result, ours.second.result));
     ranks_.log().line(diffuse::verdict(*report_.across));
+  }
+
+  std::vector<std::int64_t> patches_asked_for() const {
+    auto patches =
+        flags_.patches.empty() ? std::vector<std::int64_t>() : parse_list(flags_.patches, 1, "--patches");
+    std::erase(patches, 1);  // one patch is the whole, and the splits are held against it
+    return patches;
+  }
+
+  // Pictures cut into patches, against the whole run.
+  void measure_patches(const Result& whole, std::int64_t count, std::int64_t patches) {
+    auto pictures = flags_.pictures;
+    pictures.patches = static_cast<std::int32_t>(patches);
+    const auto flags = pictures.patch_flags();
+    PreparedJob job;
+    if (ranks_.root()) job = prepare_job(job_, *model_, kv_pages_, flags);
+    const auto run = run_plan(plan_of(count, flags_.compute.slices),
+                              {.processor = processor_, .flags = flags_.compute, .requests = job}, false);
+    if (!ranks_.root()) return;
+    report_.patched.push_back({.ranks = count,
+                               .patches = patches,
+                               .settings = std::to_string(flags.settings.whole_first) + " whole, " +
+                                           (flags.settings.whole_last > 0
+                                                ? std::to_string(flags.settings.whole_last) + " at the end, "
+                                                : "") +
+                                           flags_.pictures.extrapolate,
+                               .error = pixel_error(whole, run.second.result),
+                               .seconds = run.first.seconds,
+                               .busy = run.first.busy});
   }
 
   std::vector<std::int64_t> splits_asked_for() const {
@@ -266,6 +301,10 @@ void add_verify(CLI::App& app, ChosenCommand& chosen, const std::vector<std::str
       ->check(CLI::IsMember({"cpu"}));
   command->add_flag("--flip-bit", flags->flip,
                     "Flip one bit between two ranks in the first split, to see it found");
+  command->add_option(
+      "--patches", flags->patches,
+      "Cut pictures into patches too, e.g. 2,4,16, and measure how far they are from the whole");
+  flags->pictures.add_steps_to(*command);
   flags->compute.add_to(*command);
   command->callback([flags, &chosen, &command_line] {
     chosen = [flags, &command_line] {

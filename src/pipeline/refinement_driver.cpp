@@ -106,6 +106,17 @@ class RefinementDriver {
             static_cast<std::size_t>((end_row - first_row) * stack_.inputs())};
   }
 
+  // How far the next step's noise level lies beyond the last one's, in steps between the last two: what
+  // changes with the level in a line is met. Two steps must have passed before there is anything to go on
+  // from.
+  static float extrapolation(const Picture& picture, std::size_t step) {
+    if (picture.extrapolation == 0 || static_cast<std::int64_t>(step) < picture.first_step + 2) return 0;
+    const auto& sigmas = picture.scheduler->sigmas();
+    const auto before = sigmas[step - 1] - sigmas[step - 2];
+    const auto ratio = before == 0 ? 1.0F : (sigmas[step] - sigmas[step - 1]) / before;
+    return picture.extrapolation * ratio;
+  }
+
   std::string about(const Descriptor& step) const { return describe_requests(step, slots_); }
 
   // The texts of all its branches, told to every stage in one batch.
@@ -169,9 +180,7 @@ class RefinementDriver {
     step.refining.timestep = static_cast<double>(picture.scheduler->timesteps()[at]);
     step.refining.step = static_cast<std::int32_t>(pass.step);
     step.refining.branch = pass.branch;
-    // Two steps must have passed before there is anything to extrapolate from.
-    if (!pass.whole && pass.step >= picture.first_step + 2)
-      step.refining.extrapolation = picture.extrapolation;
+    if (!pass.whole) step.refining.extrapolation = extrapolation(picture, at);
     const auto [first, count] = elements(entry.first_position, entry.first_position + entry.rows);
     std::vector<float> rows(picture.rows.begin() + static_cast<std::ptrdiff_t>(first),
                             picture.rows.begin() + static_cast<std::ptrdiff_t>(first + count));

@@ -10,9 +10,9 @@ RefinementLimits SplitRun::refinement_limits(const Setup& setup) const {
   return {.max_rows = setup.max_rows, .kv_pages = setup.kv_pages, .history = setup.history != 0};
 }
 
-RefinementReport SplitRun::refine(std::vector<Picture> pictures, std::int64_t kv_pages, bool trace,
+RefinementReport SplitRun::refine(std::vector<Picture> pictures, const RunOptions& options,
                                   const RefinementEvents& events) {
-  Setup mine{.max_rows = 1, .encode_rows = 1, .trace = trace};
+  Setup mine{.max_rows = 1, .encode_rows = 1, .trace = options.trace};
   std::int64_t all_pages = 0;
   for (const auto& picture : pictures) {
     mine.max_rows = std::max(mine.max_rows, picture.grid.tokens());
@@ -22,14 +22,14 @@ RefinementReport SplitRun::refine(std::vector<Picture> pictures, std::int64_t kv
   }
   // A slot keeps two steps for all pictures or for none.
   for (auto& picture : pictures) picture.history = mine.history != 0;
-  mine.kv_pages = std::min(kv_pages, std::max<std::int64_t>(all_pages, 1));
+  mine.kv_pages = std::min(options.kv_pages, std::max<std::int64_t>(all_pages, 1));
   const auto setup = agree(mine);
 
   const auto& slice = plan_.ranks.front();
   if (!slice.encoder) throw_internal("rank 0 does not hold the text encoder of a stack that refines");
   RefinementExecutor executor(recipe_, slice, backend_, weights_, refinement_limits(setup));
-  Stage stage(RefinementWork(executor, backend_, trace), backend_, transport_, recipe_,
-              {.stages = plan_.stages, .encoder = plan_.encoder, .flip = {}});
+  Stage stage(RefinementWork(executor, backend_, options.trace), backend_, transport_, recipe_,
+              {.stages = plan_.stages, .encoder = plan_.encoder, .flip = options.flip});
   EncoderRunner encoder(recipe_, *weights_.encoder, backend_, setup.encode_rows);
   RefinementPlan plan;
   for (const auto& each : plan_.ranks) {
@@ -37,7 +37,7 @@ RefinementReport SplitRun::refine(std::vector<Picture> pictures, std::int64_t kv
   }
   plan.kv_pages = setup.kv_pages;
   plan.encoder = &encoder;
-  plan.trace = trace;
+  plan.trace = options.trace;
   auto report = diffuse::refine(stage, transport_, *recipe_.refinement, std::move(pictures), plan, events);
   log_.end_progress();
   return report;

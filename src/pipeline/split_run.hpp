@@ -50,8 +50,8 @@ class SplitRun {
   // Rank 0. All sequences must fit `options.kv_pages`.
   DriverReport run(const std::vector<Sequence>& sequences, const RunOptions& options,
                    const DriverEvents& events);
-  // Rank 0, of a stack that refines. All pictures must fit `kv_pages`.
-  RefinementReport refine(std::vector<Picture> pictures, std::int64_t kv_pages, bool trace,
+  // Rank 0, of a stack that refines. All pictures must fit `options.kv_pages`.
+  RefinementReport refine(std::vector<Picture> pictures, const RunOptions& options,
                           const RefinementEvents& events);
   // Every other rank, once for each run() or refine().
   void follow();

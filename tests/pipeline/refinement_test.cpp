@@ -112,7 +112,8 @@ void make_on_rank(const PictureModel& model, const Job& job, const PictureSettin
     if (hooks.on_step) hooks.on_step(picture, state);
   };
   if (hooks.stop) events.stop = [&] { return hooks.stop(steps); };
-  made.report = split.refine(pictures.take_pictures(), setting.kv_pages, setting.trace, events);
+  made.report = split.refine(pictures.take_pictures(),
+                             {.kv_pages = setting.kv_pages, .trace = setting.trace, .flip = {}}, events);
   made.requests = pictures.take();
 }
 

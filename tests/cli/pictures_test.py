@@ -1,0 +1,167 @@
+"""Prompts to videos: python3 pictures_test.py DIFFUSE [unittest's arguments]."""
+
+import array
+import json
+import shutil
+import signal
+import zlib
+
+import support
+from support import DATA, PROJECT, CommandLineTest, read_safetensors, safetensors, send, wait_until
+
+DEMO, WAN = PROJECT / "demo" / "wan", DATA / "refinement" / "wan"
+SIZE = {"height": 32, "width": 32, "num_frames": 9, "max_sequence_length": 32, "guidance_scale": 3}
+
+
+def floats(tensor):
+    assert tensor[0] == "F32"
+    return array.array("f", tensor[2]).tolist()
+
+
+def pixels_of_png(path):
+    """Red, green and blue, row by row, of 8 bits each."""
+    raw = path.read_bytes()
+    assert raw[:8] == b"\x89PNG\r\n\x1a\n"
+    at, data, width, height = 8, b"", 0, 0
+    while at < len(raw):
+        size, kind = int.from_bytes(raw[at:at + 4], "big"), raw[at + 4:at + 8]
+        body = raw[at + 8:at + 8 + size]
+        if kind == b"IHDR":
+            width, height = int.from_bytes(body[:4], "big"), int.from_bytes(body[4:8], "big")
+            assert body[8:10] == b"\x08\x02", "8 bits, RGB"
+        data += body if kind == b"IDAT" else b""
+        at += 12 + size
+    lines, raw, before = [], zlib.decompress(data), bytes(3 * width)
+    for y in range(height):
+        kind, line = raw[y * (3 * width + 1)], bytearray(raw[y * (3 * width + 1) + 1:(y + 1) * (3 * width + 1)])
+        for i in range(len(line)):
+            left = line[i - 3] if i >= 3 else 0
+            up, corner = before[i], before[i - 3] if i >= 3 else 0
+            guess = left + up - corner
+            paeth = min((left, up, corner), key=lambda value: abs(guess - value))
+            line[i] = (line[i] + (0, left, up, (left + up) // 2, paeth)[kind]) % 256
+        lines.append(bytes(line))
+        before = bytes(line)
+    return b"".join(lines)
+
+
+class PicturesTest(CommandLineTest):
+    def golden_request(self, folder, golden):
+        """The call of a run of diffusers, from its start latent."""
+        call = json.loads((golden / "golden.json").read_text())["call"]
+        start = read_safetensors(golden / "golden.safetensors")["start"]
+        (self.folder / "start.safetensors").write_bytes(safetensors({"start": start}))
+        request = {key: call.pop(key) for key in ("prompt", "negative_prompt") if key in call}
+        return {**request, "latent": "start.safetensors", "generate": call}
+
+    def test_frames_are_the_references_and_the_same_split(self):
+        golden = DATA / "refinement" / "demo"
+        request = self.golden_request(DEMO, golden)
+        drawn = {"id": "drawn", "prompt": "a green square moving up on a white background",
+                 "generate": {**SIZE, "num_inference_steps": 3, "seed": 5, "num_videos_per_prompt": 2}}
+        self.pack("job.h5", [{"id": "golden", **request}, drawn], DEMO)
+        self.diffuse("run", "job.h5", "-o", "one.h5", "--trace", ranks=1)
+        self.diffuse("run", "job.h5", "-o", "three.h5", "--trace", ranks=3)
+        self.assertIn("elements of media", self.assert_identical("one.h5", "three.h5"))
+        self.assertIn("3 media files", self.diffuse("export", "three.h5", "files").out)
+        frames = floats(read_safetensors(golden / "golden.safetensors")["frames"])
+        exported = sorted((self.folder / "files" / "golden").glob("*.png"))
+        found = b"".join(pixels_of_png(path) for path in exported)
+        self.assertEqual((len(exported), len(found)), (9, len(frames)))
+        # A byte is the nearest to 255 times its value: half a step off, and what the value itself may be off.
+        self.assertLess(max(abs(a - 255 * b) for a, b in zip(found, frames)), 1.0)
+        for name in ("golden.mp4", "golden.webp", "drawn-0.mp4", "drawn-1.webp"):
+            self.assertGreater((self.folder / "files" / name).stat().st_size, 500)
+
+    def test_latents_of_a_job_of_h5py(self):
+        try:
+            import h5py
+        except ImportError:
+            self.skipTest("python3-h5py is not installed")
+        request = self.golden_request(WAN, WAN)
+        self.pack("packed.h5", [request], WAN)
+        start = floats(read_safetensors(self.folder / "start.safetensors")["start"])
+        with h5py.File(self.folder / "plain.h5", "w") as f:
+            f.attrs["generate"] = json.dumps(request["generate"])
+            f["prompts"] = [request["prompt"]]
+            f["negative_prompt"] = [request["negative_prompt"]]
+            f["latent/data"] = start
+        self.diffuse("run", "packed.h5", "-o", "packed-out.h5")
+        self.diffuse("run", "plain.h5", "-o", "plain-out.h5", "--model", WAN)
+        self.assert_identical("packed-out.h5", "plain-out.h5")
+
+    def test_verify(self):
+        self.pack("job.h5", [{"prompt": "a fox", "generate": {**SIZE, "num_inference_steps": 2}}], WAN)
+        self.diffuse("verify", "job.h5", "-o", "report", ranks=3)
+        rows = json.loads((self.folder / "report.json").read_text())["rows"]
+        self.assertEqual([row["identical"] for row in rows], [True, True])
+        flipped = self.diffuse("verify", "job.h5", "-o", "flipped", "--flip-bit", ranks=2, code=1)
+        self.assertIn("layer", flipped.out)
+
+    def test_patches_do_not_depend_on_the_ranks(self):
+        generate = {**SIZE, "num_inference_steps": 12, "seed": 1}
+        self.pack("job.h5", [{"prompt": "a red circle moving right on a blue background", "generate": generate}], DEMO)
+        self.diffuse("run", "job.h5", "-o", "whole.h5")
+        patched = ["--patches", 3, "--whole-steps", "4,1"]
+        self.diffuse("run", "job.h5", "-o", "one.h5", *patched)
+        self.diffuse("run", "job.h5", "-o", "three.h5", *patched, ranks=3)
+        self.assert_identical("one.h5", "three.h5")
+        self.assertIn("differ", self.diffuse("compare", "whole.h5", "one.h5", code=1).out)
+        for flags, said in ((["--patches", 2, "--whole-steps", "3"], "8,0"), (["--whole-steps", "3,1"], "say --patches"),
+                            (["--patches", 2, "--whole-steps", "0,1"], "first step must be whole")):
+            self.assertIn(said, self.diffuse("run", "job.h5", "-o", "x.h5", *flags, code=2).err)
+
+    def test_a_stopped_run_goes_on_from_its_step(self):
+        requests = [{"id": str(i), "prompt": "a blue triangle moving down on a black background",
+                     "generate": {"seed": i}} for i in range(3)]
+        self.pack("job.h5", requests, DEMO, **SIZE, num_inference_steps=60)
+        self.diffuse("run", "job.h5", "-o", "whole.h5", ranks=1)
+        kept = self.folder / "out.h5.kept"
+        command = ["run", "job.h5", "-o", "out.h5"]
+        running = self.start(*command, ranks=2)
+        wait_until(lambda: kept.exists() or (self.folder / "out.h5.journal").exists(), "the run has begun")
+        send(running.process.pid, signal.SIGUSR1)
+        stopped = running.wait()
+        if stopped.code == 75:
+            done = self.diffuse(*command, ranks=3)
+            self.assertFalse(kept.exists())
+            if "go on from the steps" not in done.err:
+                self.assertIn("requests done", done.err)
+        self.assert_identical("whole.h5", "out.h5")
+
+    def test_what_cannot_be_asked_is_told_and_the_rest_runs(self):
+        asked = {"height": ({"height": 33}, "32 or 36 would do"), "frames": ({"num_frames": 2}, "would do"),
+                 "key": ({"top_k": 4}, "'top_k' has no meaning for a picture"),
+                 "long": ({"max_sequence_length": 2}, "the stack reads 2 rows of text"), "fine": ({}, "")}
+        requests = [{"id": name, "prompt": "a fox", "generate": generate} for name, (generate, _) in asked.items()]
+        self.pack("job.h5", requests, DEMO, **SIZE, num_inference_steps=1)
+        self.diffuse("run", "job.h5", "-o", "out.h5", code=65)
+        shown = self.shown("out.h5")
+        self.assertEqual([r["id"] for r in shown.values() if r["status"] == "done"], ["fine"])
+        for name, (_, message) in asked.items():
+            self.assertIn(message, shown[name].get("message", ""))
+
+    def test_a_folder_that_lacks_a_part_is_refused_by_name(self):
+        for part in ("vae", "text_encoder", "tokenizer", "scheduler"):
+            with self.subTest(part=part):
+                shutil.copytree(WAN, self.folder / part)
+                shutil.rmtree(self.folder / part / part)
+                self.pack("job.h5", ["a fox"], self.folder / part)
+                self.assertIn(part, self.diffuse("run", "job.h5", "-o", "out.h5", code=66).err)
+
+    def test_pipelines_that_do_not_run_say_why(self):
+        shutil.copytree(WAN, self.folder / "two")
+        index = json.loads((self.folder / "two" / "model_index.json").read_text())
+        index["transformer_2"], index["boundary_ratio"] = ["diffusers", "WanTransformer3DModel"], 0.875
+        self.write("two/model_index.json", index)
+        self.assertIn("transformer_2", self.diffuse("check", self.folder / "two", code=69).out)
+        self.pack("job.h5", ["a fox"], self.folder / "two")
+        self.diffuse("run", "job.h5", "-o", "out.h5", code=69)
+
+    def test_text_has_no_patches(self):
+        self.pack("job.h5", ["Once"], PROJECT / "demo" / "lm", max_new_tokens=2)
+        self.assertIn("token by token", self.diffuse("run", "job.h5", "-o", "out.h5", "--patches", 2, code=2).err)
+
+
+if __name__ == "__main__":
+    support.main()
