@@ -5,6 +5,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/model.hpp"
+#include "cli/plan_pictures.hpp"
 #include "core/format.hpp"
 #include "schedule/simulator.hpp"
 #include "slice/device_bytes.hpp"
@@ -25,6 +26,7 @@ struct PlanFlags {
   std::int64_t prompt = 128;
   std::int64_t new_tokens = 128;
   std::vector<std::string> accept;
+  PicturePlanFlags pictures;
 };
 
 std::string ends_of(const RankSlice& slice) {
@@ -150,8 +152,18 @@ int plan(const PlanFlags& flags) {
                      {"channels", codec->passes * codec->channels},
                      {"bytes", sound_bytes}};
   }
+  std::optional<PicturePlan> pictures;
+  if (model.recipe.refinement) {
+    pictures = plan_pictures(model.recipe, plan, flags.pictures, device.compute);
+    json["cut"] = "transformer";
+    json["pictures"] = to_json(*pictures);
+  }
   std::optional<SimulationReport> simulated;
-  if (flags.simulate) {
+  if (flags.simulate && pictures) {
+    simulated.emplace().utilisation = simulate_pictures(plan, *pictures, flags.requests);
+    json["simulated"] = {
+        {"requests", flags.requests}, {"steps", pictures->steps}, {"utilisation", simulated->utilisation}};
+  } else if (flags.simulate) {
     simulated = simulate_plan(flags, model.recipe, plan);
     json["simulated"] = {{"requests", flags.requests},
                          {"prompt", flags.prompt},
@@ -175,7 +187,11 @@ int plan(const PlanFlags& flags) {
   }
   std::printf("Memory is that of --device %s --compute %s.\n", flags.device.c_str(),
               name_of(device.compute).c_str());
-  print_encoder(model.recipe, plan);
+  if (pictures) {
+    print(*pictures, model.recipe);
+  } else {
+    print_encoder(model.recipe, plan);
+  }
   if (codec) {
     std::printf("The codec (%s), which turns the codes of %lld codebooks into sound, is on rank 0.\n",
                 human_bytes(sound_bytes).c_str(), static_cast<long long>(model.recipe.codebooks));
@@ -185,9 +201,14 @@ int plan(const PlanFlags& flags) {
   if (model.recipe.back.tied && plan.stages > 1)
     std::printf("The head is the embedding table: the first and the last slice both hold it.\n");
   if (simulated) {
-    std::printf("Simulated with %lld requests of %lld + %lld tokens: stages",
-                static_cast<long long>(flags.requests), static_cast<long long>(flags.prompt),
-                static_cast<long long>(flags.new_tokens));
+    if (pictures) {
+      std::printf("Simulated with %lld requests of %lld steps: stages",
+                  static_cast<long long>(flags.requests), static_cast<long long>(pictures->steps));
+    } else {
+      std::printf("Simulated with %lld requests of %lld + %lld tokens: stages",
+                  static_cast<long long>(flags.requests), static_cast<long long>(flags.prompt),
+                  static_cast<long long>(flags.new_tokens));
+    }
     for (const auto busy : simulated->utilisation) std::printf(" %s %%", fixed(100 * busy, 1).c_str());
     std::printf(" busy.\n");
   }
@@ -214,6 +235,7 @@ void add_plan(CLI::App& app, ChosenCommand& chosen) {
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--new-tokens", flags->new_tokens, "Tokens of each answer, for --simulate")
       ->check(CLI::Range(1, 1 << 20));
+  flags->pictures.add_to(*command);
   command->add_option("--accept", flags->accept, "Accept a config key that this build does not know");
   command->callback([flags, &chosen] { chosen = [flags] { return plan(*flags); }; });
 }

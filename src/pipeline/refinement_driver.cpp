@@ -61,6 +61,7 @@ class RefinementDriver {
       land();
     }
     collect(true);
+    if (report_.stopped) leave_pictures();
     report_.stages = commander_.finish(stage_);
     report_.wall_ns = nanoseconds_since(start);
     return std::move(report_);
@@ -279,6 +280,21 @@ class RefinementDriver {
     if (events_.progress) {
       events_.progress("request " + std::to_string(picture.request) + ", step " + std::to_string(done) +
                        " of " + std::to_string(picture.scheduler->steps()));
+    }
+  }
+
+  void leave_pictures() const {
+    if (!events_.on_stopped) return;
+    for (std::size_t index = 0; index < pictures_.size(); ++index) {
+      const auto& picture = pictures_[index];
+      const auto& state = states_[index];
+      const auto step = state.stepped.front();
+      const bool between = std::all_of(state.stepped.begin(), state.stepped.end(),
+                                       [&](std::int64_t other) { return other == step; });
+      const bool under_way =
+          step > picture.first_step && step < static_cast<std::int64_t>(picture.scheduler->steps());
+      if (between && under_way && !state.failed)
+        events_.on_stopped(index, {step, picture.rows, join_states(state.sampler)});
     }
   }
 

@@ -61,6 +61,8 @@ struct RefinementEvents {
   // A step is done; `at` makes the state, where somebody wants it.
   std::function<void(std::size_t picture, std::int64_t step, const std::function<PictureState()>& at)>
       on_step = {};
+  // The run was stopped, and leaves a picture between two steps that it has come to.
+  std::function<void(std::size_t picture, const PictureState& state)> on_stopped = {};
   // All its steps are done: the latent's rows. Or it went wrong, and `problem` says how.
   std::function<void(std::size_t picture, std::vector<float> rows, const std::string& problem)> on_latent;
   // It has left the stages; with tracing, digests of all layers: [depth + 1][branches * steps].
