@@ -55,6 +55,8 @@ double touched_bytes(const TensorHeaders& headers, const Block& block) {
 // Once a request it runs over some hundred rows, and the stack that refines twenty to fifty times over
 // thousands: nothing beside a layer.
 double encoder_cost(const Recipe& recipe, const TensorHeaders& headers) {
+  // Where a stack refines, a text is read once for some fifty passes of thousands of rows: nothing beside
+  // them.
   if (!recipe.encoder || recipe.refinement) return 0;
   double bytes = 0;
   for (const auto& block : recipe.encoder->blocks) bytes += kBlockWeight * touched_bytes(headers, block);
@@ -171,7 +173,7 @@ Plan make_plan(const Recipe& recipe, const TensorHeaders& headers, std::int32_t 
   }
   Plan plan;
   plan.stages = static_cast<std::int32_t>(ranges.size());
-  if (recipe.encoder) plan.encoder = plan.stages < ranks ? plan.stages : 0;
+  if (recipe.encoder) plan.encoder = plan.stages < ranks && !recipe.refinement ? plan.stages : 0;
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
     RankSlice slice{.rank = rank, .encoder = rank == plan.encoder, .tensors = {}};
     if (rank < plan.stages) {

@@ -187,6 +187,8 @@ TEST_P(Refinement_, SplitIsWholeInEveryBit) {
   for (std::int32_t ranks = 2; ranks <= 4; ++ranks)
     EXPECT_EQ(difference(whole, make(model_, job, {.ranks = ranks, .threads = 1 + ranks % 2})), "")
         << ranks << " ranks";
+  // More ranks than layers: some idle.
+  EXPECT_EQ(difference(whole, make(model_, job, {.ranks = 8})), "");
   // As few pages as one picture takes: one at a time.
   EXPECT_EQ(difference(whole, make(model_, job, {.ranks = 2, .kv_pages = 40})), "");
 }
