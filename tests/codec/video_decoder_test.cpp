@@ -163,6 +163,19 @@ TEST(VideoDecoder, OfTilesIsWhatDiffusersMakesOfTiles) {
     EXPECT_THROW(decoder.decode(latents.values, size_of(latents), VideoTiling{size, stride}), Error);
 }
 
+TEST(VideoDecoder, TakesTheSameMemoryOfAnyNumberOfFrames) {
+  const TestVideoCodec model(kData / "refinement/wan/vae");
+  const auto backend = make_cpu_backend({.threads = 2, .compute = Compute::f32, .simd = {}});
+  std::vector<std::uint64_t> bytes;
+  for (const std::int64_t frames : {5, 12}) {
+    VideoDecoder decoder(model.codec, model.checkpoint, *backend);
+    decoder.decode(Floats(static_cast<std::size_t>(16 * frames * 4 * 6), 0.5F), {frames, 4, 6});
+    bytes.push_back(decoder.plane_bytes());
+  }
+  EXPECT_GT(bytes[0], 32U * 48 * 4 * sizeof(float) * 8);
+  EXPECT_EQ(bytes[0], bytes[1]);
+}
+
 TEST(VideoDecoder, ReadsItsOwnTensorsAlone) {
   const TestVideoCodec model(kData / "refinement/wan/vae");
   const auto backend = make_cpu_backend({.threads = 1, .compute = Compute::f32, .simd = {}});
