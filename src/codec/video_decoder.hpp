@@ -57,8 +57,7 @@ class VideoDecoder {
                 const std::optional<VideoTiling>& tiling = std::nullopt);
 
   const VideoWeights& weights() const { return weights_; }
-  // Of activations, where they were most so far: some 80 arrays of height x width of the narrowest stage's
-  // channels, 5 GB at 480 x 832 of Wan 2.1's.
+  // Of activations, where they were most so far.
   std::uint64_t plane_bytes() const { return planes_.most_bytes(); }
 
  private:
@@ -109,5 +108,9 @@ class VideoDecoder {
   PlanePool planes_;
   std::vector<Before> before_;  // of each convolution that sees more than one frame
 };
+
+// At most the bytes of activations that decoding takes beside the weights and the frames: what plane_bytes()
+// says after it, and attention's. Any number of frames takes the same; of tiles, give the size of one.
+std::uint64_t decoding_bytes(const VideoCodec& codec, const LatentSize& size);
 
 }  // namespace diffuse::codec
