@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import support
-from support import DATA, CommandLineTest, journalled, read_safetensors, safetensors, send, wait_until
+from support import DATA, PROJECT, CommandLineTest, journalled, read_safetensors, safetensors, send, wait_until
 
 MONO, STEREO = DATA / "golden" / "musicgen", DATA / "golden" / "musicgen-stereo"
 PIECES = DATA / "text" / "pieces"
@@ -135,6 +135,9 @@ print(len(sounds), *sounds[0].shape)
         done = subprocess.run([sys.executable, "-c", script], cwd=self.folder, capture_output=True, text=True, check=True)
         channels, frames = golden["wave.guidance1"][1]
         self.assertEqual(done.stdout.split(), ["6", str(frames), str(channels)])
+
+    def test_the_example_packs(self):
+        self.assertIn("2 requests", self.diffuse("pack", PROJECT / "jobs" / "music.json", "--model", MONO, "-o", "job.h5").out)
 
     def test_other_commands_know_it(self):
         self.assertIn("decode, 2 streams", self.diffuse("bench", MONO, "--streams", 2, "--new-tokens", 4, "--prefill", 5, "--prompt", 3,
