@@ -93,15 +93,15 @@ class MusicTest(CommandLineTest):
         self.assertEqual(said["text"]["prompt_tokens"], len(fixture["ids"][chosen]))
 
     def test_a_stopped_run_goes_on_with_the_sound_that_it_has(self):
-        requests = [{"id": str(i), "tokens": [3 + i % 50, 7], "generate": {"guidance_scale": 1 + i % 3}} for i in range(300)]
-        self.pack("job.h5", requests, MONO, max_new_tokens=60)
-        command = ["run", "job.h5", "-o", "out.h5", "--group", 2, "--groups", 1]
+        requests = [{"id": str(i), "tokens": [3 + i % 50, 7], "generate": {"guidance_scale": 1 + i % 3}} for i in range(80)]
+        self.pack("job.h5", requests, MONO, max_new_tokens=120)
+        command = ["run", "job.h5", "-o", "out.h5", "--group", 4, "--threads", 1]
         running = self.start(*command, ranks=2)
         wait_until(lambda: journalled(self.folder / "out.h5.journal") >= 2, "two requests are finished")
         send(running.process.pid, signal.SIGUSR1)
         self.assertEqual(running.wait().code, 75)
         done = self.diffuse(*command, ranks=1)
-        self.assertRegex(done.err, r"\d+ of 300 requests were finished before")
+        self.assertRegex(done.err, r"\d+ of 80 requests were finished before")
         self.diffuse("run", "job.h5", "-o", "whole.h5")
         self.assert_identical("whole.h5", "out.h5")
 
