@@ -185,9 +185,6 @@ class RefinementDriver {
     const auto [first, count] = elements(entry.first_position, entry.first_position + entry.rows);
     std::vector<float> rows(picture.rows.begin() + static_cast<std::ptrdiff_t>(first),
                             picture.rows.begin() + static_cast<std::ptrdiff_t>(first + count));
-    const auto divisor = picture.scheduler->input_divisor(at);
-    if (divisor != 1)
-      for (auto& value : rows) value /= divisor;
     commander_.tell(step, about(step));
     auto& flight = flights_.emplace_back(Flight{step, {}, nullptr});
     if (commander_.stages() > 1) {

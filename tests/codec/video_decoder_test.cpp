@@ -208,6 +208,7 @@ TEST(VideoDecoder, RefusesWhatIsNoLatent) {
   EXPECT_THAT(message({}, {0, 2, 2}), HasSubstr("0 values"));
   EXPECT_THAT(message(Floats(16 * 4, NAN), {1, 2, 2}), HasSubstr("not finite"));
   EXPECT_EQ(message(Floats(16 * 6), {1, 2, 3}), "nothing");
+  EXPECT_EQ(message(Floats(16 * 2), {2, 1, 1}), "nothing");
 }
 
 TEST(VideoDecoder, WantsABackendOfTheHostInF32) {

@@ -271,6 +271,13 @@ TEST_F(BadPicture, EachHasItsLine) {
   EXPECT_THAT(problem([](Request& request) { request.input = Tokens{{1, 100'000}}; }), HasSubstr("100000"));
 }
 
+TEST_F(BadPicture, ASchedulerThatScalesIsRefusedByName) {
+  auto side = model_.side;
+  side.scheduler = {{"_class_name", "EulerDiscreteScheduler"}};
+  const auto prepared = prepare_pictures(job_of({model_.request()}), side, model_.recipe, {}, 100'000);
+  EXPECT_THAT(prepared.front().problem, HasSubstr("give it a flow scheduler"));
+}
+
 TEST_F(BadPicture, OneFrameRuns) {
   auto request = model_.request();
   request.latent.clear();
