@@ -8,6 +8,7 @@
 #include "cli/provenance.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "job/merge.hpp"
 #include "pipeline/picture_maker.hpp"
 #include "pipeline/pictures.hpp"
 #include "pipeline/sound_maker.hpp"
