@@ -19,7 +19,9 @@ Json timing_of(const DriverReport& report, const std::vector<LoadReport>& loads,
     if (rank < report.stages.size()) {
       const auto& stage = report.stages[rank];
       entry["busy_seconds"] = static_cast<double>(stage.busy_ns) * 1e-9;
-      entry["busy"] = run_seconds > 0 ? static_cast<double>(stage.busy_ns) * 1e-9 / run_seconds : 0.0;
+      entry["encode_seconds"] = static_cast<double>(stage.encode_ns) * 1e-9;
+      const auto busy = static_cast<double>(stage.busy_ns + stage.encode_ns) * 1e-9;
+      entry["busy"] = run_seconds > 0 ? busy / run_seconds : 0.0;
       entry["steps"] = stage.steps;
       entry["rows"] = stage.rows;
       entry["bytes_sent"] = stage.bytes_sent;
@@ -40,7 +42,7 @@ Json timing_of(const DriverReport& report, const std::vector<LoadReport>& loads,
 double busy_share(const DriverReport& report, double seconds) {
   if (seconds <= 0 || report.stages.empty()) return 0;
   double busy = 0;
-  for (const auto& stage : report.stages) busy += static_cast<double>(stage.busy_ns) * 1e-9;
+  for (const auto& stage : report.stages) busy += static_cast<double>(stage.busy_ns + stage.encode_ns) * 1e-9;
   return busy / (seconds * static_cast<double>(report.stages.size()));
 }
 

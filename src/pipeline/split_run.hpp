@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "core/log.hpp"
 #include "pipeline/driver.hpp"
+#include "slice/encoder.hpp"
 #include "slice/executor.hpp"
 #include "slice/plan.hpp"
 
@@ -57,6 +58,7 @@ class SplitRun {
   Setup agree(const Setup& mine);
   std::vector<WatchedHead> agree_on_watched(std::vector<WatchedHead> heads, std::uint64_t count);
   void encode(std::int64_t rows);
+  std::optional<EncoderRunner> make_encoder(std::int64_t rows);
 
   const Recipe& recipe_;
   const Plan& plan_;
