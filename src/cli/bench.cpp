@@ -102,7 +102,8 @@ class Bench {
     const auto model = ranks_.together(
         [&] { return open_model(flags_.compute.model, flags_.compute.load_mode(), flags_.compute.accept); });
     const auto plan = ranks_.together([&] {
-      return make_plan(model.recipe, model.checkpoint.headers(), ranks_.size(), flags_.compute.slices);
+      return make_plan(model.recipe, model.checkpoint.headers(), ranks_.size(), flags_.compute.slices,
+                       flags_.compute.copies());
     });
     auto processor = make_processor(flags_.compute, ranks_);
     measure_all(model, plan, processor);

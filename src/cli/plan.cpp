@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "cli/commands.hpp"
+#include "cli/flags.hpp"
 #include "cli/model.hpp"
 #include "cli/plan_pictures.hpp"
 #include "core/format.hpp"
@@ -18,6 +19,7 @@ struct PlanFlags {
   std::string model;
   std::int32_t ranks = 1;
   std::string slices;
+  std::string encoders = "auto";
   std::string device = "cpu";
   std::string compute;  // empty: the device's default
   bool json = false;
@@ -45,15 +47,19 @@ std::string ends_of(const RankSlice& slice) {
 void print_encoder(const Recipe& recipe, const Plan& plan) {
   if (!recipe.encoder) return;
   const auto& encoder = *recipe.encoder;
+  const bool several = plan.encoders.size() > 1;
   const auto row = static_cast<std::uint64_t>(encoder.hidden) * sizeof(float);
   std::string what = human_bytes(row) + " a token of its prompt";
   if (encoder.vocab == 0)
     what = human_bytes(row * static_cast<std::uint64_t>(encoder.max_positions)) + " a window of sound";
   std::printf(
-      "The decoder's %lld layers are cut. The encoder (%zu layers, never cut) runs on rank %d; its output, "
-      "%s, "
-      "travels once a request to every rank with layers.\n",
-      static_cast<long long>(recipe.depth()), encoder.blocks.size(), plan.encoder, what.c_str());
+      "The decoder's %lld layers are cut. The encoder (%zu layers, never cut) runs on rank%s %s%s; its "
+      "output, "
+      "%s, travels once a request to every rank with layers.\n",
+      static_cast<long long>(recipe.depth()), encoder.blocks.size(), several ? "s" : "",
+      plan.encoders_text().c_str(),
+      several ? ", a copy on each: what is encoded is shared between them, request by request" : "",
+      what.c_str());
 }
 
 std::uint64_t codec_bytes(const SoundCodec& codec, const Checkpoint& checkpoint) {
@@ -111,8 +117,10 @@ SimulationReport simulate_plan(const PlanFlags& flags, const Recipe& recipe, con
     // The prompt is the encoder's, or it is a whole window; the answer starts with one token.
     const auto rows = recipe.encoder->vocab == 0 ? recipe.encoder->max_positions : flags.prompt;
     need = {1, flags.new_tokens, rows};
-    const double share = plan.ranks[static_cast<std::size_t>(plan.encoder)].encoder_cost / largest;
-    simulation.encoder = plan.encoder;
+    double share = 0;
+    for (const auto& slice : plan.ranks) share += slice.encoder_cost / largest;
+    simulation.encoders.assign(plan.encoders.begin(), plan.encoders.end());
+    config.encoders = plan.encoders;
     simulation.encode.step = 0;
     simulation.encode.row =
         share * static_cast<double>(flags.new_tokens) / static_cast<double>(rows) / kEncoded;
@@ -125,7 +133,8 @@ SimulationReport simulate_plan(const PlanFlags& flags, const Recipe& recipe, con
 
 int plan(const PlanFlags& flags) {
   const auto model = open_model(flags.model, LoadMode::mmap, flags.accept);
-  const auto plan = make_plan(model.recipe, model.checkpoint.headers(), flags.ranks, flags.slices);
+  const auto plan = make_plan(model.recipe, model.checkpoint.headers(), flags.ranks, flags.slices,
+                              encoder_copies(flags.encoders));
   const auto device = device_of(flags);
   Json json = to_json(plan);
   json["device"] = flags.device;
@@ -224,6 +233,7 @@ void add_plan(CLI::App& app, ChosenCommand& chosen) {
   command->add_option("--ranks", flags->ranks, "Number of ranks")->required()->check(CLI::Range(1, 1 << 20));
   command->add_option("--slices", flags->slices,
                       "Layers of each rank, e.g. 0-7,8-23 (default: balanced by cost)");
+  add_encoders(*command, flags->encoders);
   command->add_option("--device", flags->device, "What the ranks compute on: cpu, cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option("--compute", flags->compute, "f32 or bf16 (default: f32 on the CPU, bf16 on a card)")

@@ -163,7 +163,8 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
   const auto model =
       ranks.together([&] { return open_model(folder, flags.compute.load_mode(), flags.compute.accept); });
   const auto plan = ranks.together([&] {
-    return make_plan(model.recipe, model.checkpoint.headers(), ranks.size(), flags.compute.slices);
+    return make_plan(model.recipe, model.checkpoint.headers(), ranks.size(), flags.compute.slices,
+                     flags.compute.copies());
   });
   auto processor = make_processor(flags.compute, ranks);
   const auto& own = plan.ranks[static_cast<std::size_t>(ranks.rank())];

@@ -33,7 +33,9 @@ Json ranks_of(const std::vector<StageReport>& stages, const std::vector<LoadRepo
     if (rank < stages.size()) {
       const auto& stage = stages[rank];
       entry["busy_seconds"] = static_cast<double>(stage.busy_ns) * 1e-9;
-      entry["busy"] = run_seconds > 0 ? static_cast<double>(stage.busy_ns) * 1e-9 / run_seconds : 0.0;
+      entry["encode_seconds"] = static_cast<double>(stage.encode_ns) * 1e-9;
+      const auto busy = static_cast<double>(stage.busy_ns + stage.encode_ns) * 1e-9;
+      entry["busy"] = run_seconds > 0 ? busy / run_seconds : 0.0;
       entry["steps"] = stage.steps;
       entry["rows"] = stage.rows;
       entry["bytes_sent"] = stage.bytes_sent;
@@ -57,7 +59,7 @@ Json timing_of(const DriverReport& report, const std::vector<LoadReport>& loads,
 double busy_share(const std::vector<StageReport>& stages, double seconds) {
   if (seconds <= 0 || stages.empty()) return 0;
   double busy = 0;
-  for (const auto& stage : stages) busy += static_cast<double>(stage.busy_ns) * 1e-9;
+  for (const auto& stage : stages) busy += static_cast<double>(stage.busy_ns + stage.encode_ns) * 1e-9;
   return busy / (seconds * static_cast<double>(stages.size()));
 }
 

@@ -41,15 +41,6 @@ void Commander::tell(const Descriptor& descriptor, const std::string& about) {
   }
 }
 
-void Commander::follow_up(std::vector<std::byte> bytes, const std::string& what) {
-  auto& told = told_.back();
-  told.more = std::move(bytes);
-  for (int peer = 1; peer < stages(); ++peer) {
-    told.tickets.push_back(transport_.send(peer, Channel::control, told.more,
-                                           {what + " for layer " + std::to_string(first_layer_of(peer))}));
-  }
-}
-
 std::vector<StageReport> Commander::finish(Stage& own) {
   Descriptor command;
   command.command = Command::finish;

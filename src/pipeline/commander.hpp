@@ -31,16 +31,12 @@ class Commander {
 
   // To every other stage. `about` is whose descriptor it is, for messages.
   void tell(const Descriptor& descriptor, const std::string& about);
-  // To every other stage, behind the descriptor that was told last.
-  void follow_up(std::vector<std::byte> bytes, const std::string& what);
-
   // Tells every stage to finish, waits for all that was said, and takes in the reports.
   std::vector<StageReport> finish(Stage& own);
 
  private:
   struct Told {
     Descriptor descriptor;
-    std::vector<std::byte> more;
     std::vector<std::unique_ptr<Ticket>> tickets;
     bool arrived() const;
   };

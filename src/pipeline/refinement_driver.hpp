@@ -84,7 +84,6 @@ struct RefinementReport {
 struct RefinementPlan {
   std::vector<std::int64_t> layers;  // of digests that each stage holds: its own, and one more on the first
   std::int64_t kv_pages = 0;
-  EncoderRunner* encoder = nullptr;  // on rank 0
   bool trace = false;
 };
 
