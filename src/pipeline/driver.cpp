@@ -4,10 +4,10 @@
 #include <chrono>
 #include <deque>
 #include <memory>
-#include <numeric>
 #include <optional>
 
 #include "core/error.hpp"
+#include "pipeline/commander.hpp"
 #include "pipeline/describe.hpp"
 
 namespace diffuse {
@@ -22,15 +22,13 @@ class Driver {
       : stage_(stage),
         transport_(transport),
         plan_(plan),
-        layers_(plan.layers),
+        commander_(transport, plan.layers),
         encoders_(schedule.encoders),
         events_(events),
         stages_(schedule.stages),
         sequences_(sequences.begin(), sequences.end()),
         policy_(schedule, needs_of(sequences)),
         states_(sequences.size()) {
-    last_layer_ =
-        std::accumulate(layers_.begin(), layers_.end(), std::int64_t{0}) - 2;  // the front counts as one
     slots_.resize(static_cast<std::size_t>(std::max(policy_.slots(), 1)));
     owner_.resize(slots_.size());
   }
@@ -101,11 +99,6 @@ class Driver {
     std::unique_ptr<Ticket> ticket;  // none where this rank sampled
     bool ready() const { return !ticket || ticket->done(); }
   };
-  struct Told {
-    Descriptor descriptor;
-    std::vector<std::unique_ptr<Ticket>> tickets;
-    std::vector<std::byte> more;  // what follows it
-  };
   // Of a lane: digests, and what was watched, on their way from the stages.
   struct Leaving {
     std::size_t sequence = 0;
@@ -137,34 +130,10 @@ class Driver {
     }
   }
 
-  // The front counts as one.
-  std::int64_t first_layer_of(int stage) const {
-    const auto before = std::accumulate(layers_.begin(), layers_.begin() + stage, std::int64_t{0});
-    return stage == 0 ? 0 : before - 1;
-  }
-
   void tell(const Descriptor& descriptor) {
-    while (!told_.empty() && std::all_of(told_.front().tickets.begin(), told_.front().tickets.end(),
-                                         [](const auto& t) { return t->done(); })) {
-      told_.pop_front();
-    }
-    auto& told = told_.emplace_back(Told{descriptor, {}, {}});
-    const auto about = descriptor.command == Command::encode ? describe_batch(descriptor)
-                                                             : describe_requests(descriptor, slots_);
-    for (int peer = 1; peer < stages_; ++peer) {
-      told.tickets.push_back(
-          transport_.send(peer, Channel::control, std::as_bytes(std::span(&told.descriptor, 1)),
-                          {"a descriptor for layer " + std::to_string(first_layer_of(peer)) + ", " + about}));
-    }
-  }
-
-  // What ranks without layers hear of: `finish`, and the batches that they encode.
-  void tell_encoder(std::int32_t rank, const Descriptor& descriptor) {
-    auto& told = told_.back();
-    told.tickets.push_back(transport_.send(rank, Channel::control,
-                                           std::as_bytes(std::span(&told.descriptor, 1)),
-                                           {"a descriptor for rank " + std::to_string(rank) +
-                                            ", which encodes, " + describe_batch(descriptor)}));
+    commander_.tell(descriptor, descriptor.command == Command::encode
+                                    ? describe_batch(descriptor)
+                                    : describe_requests(descriptor, slots_));
   }
 
   void carry_out(const Encode& encode) {
@@ -183,13 +152,11 @@ class Driver {
     }
     report_.encoded_rows += static_cast<std::uint64_t>(command.rows());
     tell(command);
-    if (encode.encoder >= stages_) tell_encoder(encode.encoder, command);
-    if (encode.encoder != 0) {
-      auto& told = told_.back();
-      told.more = flattened(inputs);
-      told.tickets.push_back(transport_.send(encode.encoder, Channel::control, told.more,
-                                             {"a batch to encode, " + describe_batch(command)}));
-    }
+    if (encode.encoder >= stages_)
+      commander_.tell_also(encode.encoder, "which encodes, " + describe_batch(command));
+    if (encode.encoder != 0)
+      commander_.send_behind(encode.encoder, flattened(inputs),
+                             "a batch to encode, " + describe_batch(command));
     stage_.encode(command, std::move(inputs));
   }
 
@@ -228,11 +195,9 @@ class Driver {
     auto history = sequence.prompt;
     history.insert(history.end(), sequence.rules.begin(), sequence.rules.end());
     if (stages_ > 1 && sequence.sampling.reads_history()) {
-      auto& told = told_.back();
       const auto bytes = std::as_bytes(std::span(history));
-      told.more.assign(bytes.begin(), bytes.end());
-      told.tickets.push_back(transport_.send(stages_ - 1, Channel::control, told.more,
-                                             {"the prompt of a request whose tokens depend on it"}));
+      commander_.send_behind(stages_ - 1, {bytes.begin(), bytes.end()},
+                             "the prompt of a request whose tokens depend on it");
     }
     stage_.admit(command, history);
   }
@@ -270,9 +235,9 @@ class Driver {
     auto& flight = flights_.emplace_back(Flight{step, {}, nullptr});
     if (stages_ > 1) {
       flight.answer.resize(answer_bytes(step, slots_));
-      flight.ticket = transport_.receive(
-          stages_ - 1, Channel::result, flight.answer,
-          {"the answer of layer " + std::to_string(last_layer_) + ", " + describe_requests(step, slots_)});
+      flight.ticket = transport_.receive(stages_ - 1, Channel::result, flight.answer,
+                                         {"the answer of layer " + std::to_string(commander_.last_layer()) +
+                                          ", " + describe_requests(step, slots_)});
       stage_.run(step, std::as_bytes(std::span(ids)));
     } else {
       flight.answer = stage_.run(step, std::as_bytes(std::span(ids)));
@@ -306,7 +271,7 @@ class Driver {
       }
       if (!plan_.trace) continue;
       auto& part = leaving.parts.emplace_back(
-          static_cast<std::size_t>(layers_[static_cast<std::size_t>(peer)] * command.reserved_tokens));
+          static_cast<std::size_t>(commander_.layers_of(peer) * command.reserved_tokens));
       leaving.tickets.push_back(transport_.receive(
           peer, Channel::result, std::as_writable_bytes(std::span(part)), {"digests" + of_request}));
     }
@@ -316,7 +281,8 @@ class Driver {
   static bool moves_lanes(const Sequence& sequence) { return sequence.lanes > 1 && !sequence.guided; }
 
   bool watches(int stage, const WatchedHead& head) const {
-    return head.layer >= first_layer_of(stage) && head.layer < first_layer_of(stage + 1);
+    return head.layer >= commander_.first_layer_of(stage) &&
+           head.layer < commander_.first_layer_of(stage + 1);
   }
 
   std::size_t watched_floats(const Sequence& sequence, int stage) const {
@@ -414,59 +380,28 @@ class Driver {
     }
   }
 
-  // [layers][positions] of each lane -> [layers][lanes * positions].
-  static std::vector<std::uint64_t> side_by_side(std::vector<std::vector<std::uint64_t>> lanes,
-                                                 std::int64_t positions) {
-    if (lanes.size() == 1) return std::move(lanes.front());
-    std::vector<std::uint64_t> joined;
-    const auto each = static_cast<std::ptrdiff_t>(positions);
-    for (std::ptrdiff_t at = 0; at < static_cast<std::ptrdiff_t>(lanes.front().size()); at += each) {
-      for (const auto& lane : lanes) joined.insert(joined.end(), lane.begin() + at, lane.begin() + at + each);
-    }
-    return joined;
-  }
-
   void finish() {
-    Descriptor command;
-    command.command = Command::finish;
-    tell(command);
-    for (const auto rank : encoders_)
-      if (rank >= stages_) tell_encoder(rank, command);
-    for (auto& told : told_) {
-      for (auto& ticket : told.tickets) ticket->wait();
-    }
-    report_.stages.push_back(stage_.finish());
-    for (int peer = 1; peer < stages_; ++peer) {
-      StageReport report;
-      transport_.receive_now(peer, Channel::result, std::as_writable_bytes(std::span(&report, 1)),
-                             {"the report of a stage"});
-      report_.stages.push_back(report);
-    }
+    std::vector<std::int32_t> without_layers;
+    std::ranges::copy_if(encoders_, std::back_inserter(without_layers),
+                         [&](std::int32_t rank) { return rank >= stages_; });
+    report_.stages = commander_.finish(stage_, without_layers);
     for (const auto& stage : report_.stages) report_.encode_ns += stage.encode_ns;
-    for (const auto rank : encoders_) {
-      if (rank < stages_) continue;
-      StageReport report;
-      transport_.receive_now(rank, Channel::result, std::as_writable_bytes(std::span(&report, 1)),
-                             {"the report of a rank that encodes"});
-      report_.encode_ns += report.encode_ns;
-    }
+    report_.stages.resize(static_cast<std::size_t>(stages_));
   }
 
   Stage& stage_;
   Transport& transport_;
   const DriverPlan& plan_;
-  const std::vector<std::int64_t>& layers_;
+  Commander commander_;
   const std::vector<std::int32_t> encoders_;
   const DriverEvents& events_;
   int stages_;
   std::deque<Sequence> sequences_;
-  std::int64_t last_layer_ = 0;
   AutoregressivePolicy policy_;
   std::deque<State> states_;
   std::vector<SampleSpec> slots_;
   std::vector<Owner> owner_;  // of each slot
   std::deque<Flight> flights_;
-  std::deque<Told> told_;
   std::deque<Leaving> leaving_;
   std::size_t done_ = 0;
   bool grown_ = false;  // sequences came up: how many there will be is not known

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "pipeline/commander.hpp"
 #include "pipeline/split_run.hpp"
 
 namespace diffuse {
@@ -32,9 +33,7 @@ RefinementReport SplitRun::refine(std::vector<Picture> pictures, const RunOption
   Stage stage(RefinementWork(executor, backend_, options.trace), backend_, transport_, recipe_,
               {.stages = plan_.stages, .flip = options.flip}, &*encoder);
   RefinementPlan plan;
-  for (const auto& each : plan_.ranks) {
-    if (!each.idle()) plan.layers.push_back(each.layers() + (each.front ? 1 : 0));
-  }
+  plan.layers = digest_layers(plan_);
   plan.kv_pages = setup.kv_pages;
   plan.trace = options.trace;
   auto report = diffuse::refine(stage, transport_, *recipe_.refinement, std::move(pictures), plan, events);

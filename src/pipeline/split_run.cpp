@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/hash.hpp"
+#include "pipeline/commander.hpp"
 #include "pipeline/encoder_stage.hpp"
 
 namespace diffuse {
@@ -180,7 +181,7 @@ DriverReport SplitRun::run(const std::vector<Sequence>& sequences, const RunOpti
   Stage stage(TextWork(executor, backend_), backend_, transport_, recipe_,
               {.stages = plan_.stages, .flip = options.flip}, encoder ? &*encoder : nullptr);
   DriverPlan driver;
-  for (const auto& each : plan_.ranks) driver.layers.push_back(each.layers() + (each.front ? 1 : 0));
+  driver.layers = digest_layers(plan_);
   driver.watched = options.watched;
   driver.trace = options.trace;
   auto report = drive(stage, transport_, schedule, sequences, driver, events);
