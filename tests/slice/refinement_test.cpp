@@ -259,7 +259,7 @@ TEST_P(Refinements, SlicesReadTheirTensorsAlone) {
   const auto& pipeline = subject_.pipeline;
   const auto plan = make_plan(pipeline.recipe, pipeline.checkpoint.headers(), 3);
   EXPECT_EQ(plan.stages, 3);
-  EXPECT_EQ(plan.encoder, 0);
+  EXPECT_EQ(plan.encoders, (std::vector<std::int32_t>{0}));
   EXPECT_EQ(plan.shared.size(), 6U);
   for (const auto& slice : plan.ranks) {
     const auto weights = load_slice(pipeline.recipe, slice, pipeline.checkpoint, *backend);
