@@ -8,6 +8,7 @@
 #include "cli/model.hpp"
 #include "cli/processor.hpp"
 #include "cli/ranks.hpp"
+#include "core/error.hpp"
 #include "core/format.hpp"
 #include "pipeline/split_run.hpp"
 
@@ -101,6 +102,10 @@ class Bench {
   int run() {
     const auto model = ranks_.together(
         [&] { return open_model(flags_.compute.model, flags_.compute.load_mode(), flags_.compute.accept); });
+    if (model.recipe.refinement)
+      throw_refused(
+          "bench measures tokens a second, and this model makes pictures: `run` a job of them; its "
+          "result says how long a step took, and how busy the ranks were");
     const auto plan = ranks_.together([&] {
       return make_plan(model.recipe, model.checkpoint.headers(), ranks_.size(), flags_.compute.slices,
                        flags_.compute.copies());

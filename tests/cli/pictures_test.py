@@ -158,6 +158,20 @@ class PicturesTest(CommandLineTest):
         self.pack("job.h5", ["a fox"], self.folder / "two")
         self.diffuse("run", "job.h5", "-o", "out.h5", code=69)
 
+    def test_what_is_of_text_and_what_is_of_pictures(self):
+        self.assertIn("makes pictures", self.diffuse("check", DEMO, "--probe", code=69).err)
+        self.assertIn("tokens a second", self.diffuse("bench", DEMO, code=69).err)
+        lm = PROJECT / "demo" / "lm"
+        self.pack("job.h5", ["Once", {"prompt": "a", "negative_prompt": "b"}, {"prompt": "c", "generate": {"height": 64}}], lm,
+                  max_new_tokens=2)
+        self.diffuse("run", "job.h5", "-o", "out.h5", code=65)
+        shown = self.shown("out.h5")
+        self.assertEqual(shown["0"]["status"], "done")
+        self.assertIn("are of pictures", shown["1"]["message"])
+        self.assertIn("'height' is of pictures", shown["2"]["message"])
+        self.pack("all.h5", ["Once"], lm, num_inference_steps=5)
+        self.assertIn("'num_inference_steps' is of pictures", self.diffuse("run", "all.h5", "-o", "all-out.h5", code=65).err)
+
     def test_text_has_no_patches(self):
         self.pack("job.h5", ["Once"], PROJECT / "demo" / "lm", max_new_tokens=2)
         self.assertIn("token by token", self.diffuse("run", "job.h5", "-o", "out.h5", "--patches", 2, code=2).err)
