@@ -42,6 +42,8 @@ TEST_F(Encoders, EveryStageEncodesItsShare) {
     Setting setting{.ranks = ranks, .encoders = EncoderCopies::all};
     const auto heard = run_well(subject_, prepared, setting);
     ASSERT_EQ(heard.report.stages.size(), static_cast<std::size_t>(ranks));
+    for (std::size_t rank = 0; rank < heard.loads.size(); ++rank)
+      EXPECT_EQ(heard.loads[rank].bytes_read, heard.plan.ranks[rank].weight_bytes) << "rank " << rank;
     std::int64_t sum = 0;
     for (const auto& stage : heard.report.stages) {
       EXPECT_GT(stage.encode_ns, 0) << ranks << " ranks";
@@ -79,15 +81,14 @@ TEST_F(Encoders, SlowMessagesChangeNothing) {
 
 // Whoever waits for memories says for whose, and of which requests.
 TEST_F(Encoders, LostMemoriesEndTheJobOnAll) {
-  const auto prepared = sources(2);
+  const auto prepared = sources(3);  // an input is a batch where there are as many ranks
   const std::pair<int, int> lines[] = {{1, 0}, {0, 1}, {2, 1}, {0, 2}, {2, 0}};
   for (const auto& line : lines) {
     auto setting = all(3);
     setting.network.fate = [&](int sender, int receiver, Channel on, std::uint64_t) {
       return LoopbackFate{.drop = std::pair(sender, receiver) == line && on == Channel::memory};
     };
-    // Rank 2 is given something too: an input is a batch where there are as many ranks.
-    const auto heard = run(subject_, sources(3), setting);
+    const auto heard = run(subject_, prepared, setting);
     for (std::size_t rank = 0; rank < 3; ++rank)
       EXPECT_NE(heard.errors[rank], "") << line.first << line.second;
     const auto& error = heard.errors[static_cast<std::size_t>(line.second)];
