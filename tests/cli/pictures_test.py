@@ -160,7 +160,11 @@ class PicturesTest(CommandLineTest):
 
     def test_what_is_of_text_and_what_is_of_pictures(self):
         self.assertIn("makes pictures", self.diffuse("check", DEMO, "--probe", code=69).err)
-        self.assertIn("tokens a second", self.diffuse("bench", DEMO, code=69).err)
+        size = ["--height", 32, "--width", 32, "--num-frames", 9]
+        figures = json.loads(self.diffuse("bench", DEMO, *size, "--json", ranks=2).out)["figures"]
+        self.assertEqual([figure["what"] for figure in figures], ["refining, 1 request", "refining, 2 requests"])
+        self.assertTrue(all(figure["steps_per_second"] > 0 for figure in figures))
+        self.assertIn("32 or 36 would do", self.diffuse("bench", DEMO, "--height", 33, code=65).err)
         lm = PROJECT / "demo" / "lm"
         self.pack("job.h5", ["Once", {"prompt": "a", "negative_prompt": "b"}, {"prompt": "c", "generate": {"height": 64}}], lm,
                   max_new_tokens=2)
