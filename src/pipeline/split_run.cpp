@@ -163,7 +163,8 @@ DriverReport SplitRun::run(const std::vector<Sequence>& sequences, const RunOpti
   // Rank 0 last: the others begin while it makes the next inputs ready.
   schedule.encoders = plan_.encoders;
   if (schedule.encoders.empty()) schedule.encoders = {0};
-  if (schedule.encoders.front() == 0) std::ranges::rotate(schedule.encoders, schedule.encoders.begin() + 1);
+  if (schedule.encoders.front() == 0)
+    std::rotate(schedule.encoders.begin(), schedule.encoders.begin() + 1, schedule.encoders.end());
   const auto setup = agree({.max_rows = max_rows,
                             .kv_pages = schedule.kv_pages,
                             .encode_rows = schedule.encode_rows,
