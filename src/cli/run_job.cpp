@@ -205,6 +205,7 @@ JobOutcome run(const Running& run, const PictureJob& job) {
   std::uint64_t done = 0;
   events.on_step = [&](std::size_t index, std::int64_t step, const std::function<PictureState()>& at) {
     keeper.on_step(index, step, at);
+    pictures.go_on();
     ++done;
     const auto each = seconds_since(start) / static_cast<double>(done);
     const auto [request, sample] = pictures.of(index);

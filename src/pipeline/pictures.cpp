@@ -51,7 +51,7 @@ Pictures::Pictures(const std::vector<PreparedPicture>& prepared, const Refinemen
     for (std::int64_t sample = 0; sample < request.samples; ++sample) {
       auto& picture = pictures_.emplace_back(make_picture(request, index, sample, patches, stack));
       owners_.push_back({index, sample});
-      finished_.push_back(false);
+      parts_.emplace_back();
       if (!resume) continue;
       auto left = resume(index, sample);
       if (!left || !picture.can_start_at(left->step)) continue;
@@ -74,32 +74,67 @@ RefinementEvents Pictures::events() {
 }
 
 void Pictures::on_latent(std::size_t picture, std::vector<float> rows, const std::string& problem) {
-  const auto [request, number] = owners_[picture];
-  auto& result = results_[request];
-  finished_[picture] = true;
-  if (result.status == Status::bad) return;
-  std::string trouble = problem;
-  if (trouble.empty()) {
+  parts_[picture].refined = true;
+  if (problem.empty()) {
+    latents_.push_back({picture, from_rows(rows, prepared_[owners_[picture].request].grid, stack_)});
+  } else {
+    fail(picture, problem);
+  }
+  decode(false);
+}
+
+void Pictures::fail(std::size_t picture, const std::string& problem) {
+  auto& result = results_[owners_[picture].request];
+  result.status = Status::bad;
+  result.message = problem;
+  parts_[picture].shown = true;
+  end_part(picture);
+}
+
+// Takes in what was decoded, and has the next latent decoded.
+void Pictures::decode(bool all) {
+  while (!latents_.empty()) {
+    const auto& latent = latents_.front();
+    const auto [request, number] = owners_[latent.picture];
+    if (!decoding_.valid())
+      decoding_ = std::async(std::launch::async, [this, &latent, request = request] {
+        return decode_(prepared_[request], latent.values);
+      });
+    if (!all && decoding_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+    const auto picture = latent.picture;
     try {
-      auto& sample = result.samples[static_cast<std::size_t>(number)];
-      sample.media = decode_(prepared_[request], from_rows(rows, prepared_[request].grid, stack_));
-      sample.finish = Finish::length;
+      auto media = decoding_.get();
+      latents_.pop_front();
+      parts_[picture].shown = true;
+      if (results_[request].status != Status::bad) {
+        auto& sample = results_[request].samples[static_cast<std::size_t>(number)];
+        sample.media = std::move(media);
+        sample.finish = Finish::length;
+      }
+      end_part(picture);
     } catch (const Error& error) {
       if (error.code() != ExitCode::bad_data) throw;
-      trouble = error.what();
+      latents_.pop_front();
+      fail(picture, error.what());
     }
   }
-  if (trouble.empty()) return;
-  result.status = Status::bad;
-  result.message = trouble;
 }
 
 void Pictures::on_done(std::size_t picture, std::vector<std::uint64_t> digests, std::int64_t positions) {
-  if (!finished_[picture]) return;  // the run was stopped before
+  if (!parts_[picture].refined) return;  // the run was stopped before
   const auto [request, number] = owners_[picture];
   auto& result = results_[request];
+  parts_[picture].left = true;
   if (result.status != Status::bad && !digests.empty())
     result.samples[static_cast<std::size_t>(number)].trace = {trace_layers_, positions, std::move(digests)};
+  end_part(picture);
+}
+
+// A request is complete when all its samples are decoded and have left the stages.
+void Pictures::end_part(std::size_t picture) {
+  if (!parts_[picture].left || !parts_[picture].shown) return;
+  const auto request = owners_[picture].request;
+  auto& result = results_[request];
   if (--open_samples_[request] > 0) return;
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
   result.seconds = elapsed.count();
@@ -113,6 +148,7 @@ void Pictures::on_done(std::size_t picture, std::vector<std::uint64_t> digests, 
 }
 
 std::vector<RequestResult> Pictures::take() {
+  decode(true);
   for (std::size_t request = 0; request < results_.size(); ++request)
     if (open_samples_[request] > 0) {
       results_[request].status = Status::unfinished;

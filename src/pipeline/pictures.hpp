@@ -1,9 +1,14 @@
 #pragma once
 // What rank 0 makes of the latents that come back: frames, and finished requests in the form of a result.
+//
+// Latents are decoded beside the run, in a thread of its own, one after the other: while one is, the slices
+// go on with other pictures.
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,7 +25,7 @@ class Pictures {
  public:
   using OnRequest = std::function<void(std::size_t index, const RequestResult& request)>;
   // A finished latent [channels, frames, height, width] -> what the result holds. Throws bad data where it
-  // cannot be shown.
+  // cannot be shown. One call at a time, from any thread.
   using Decode = std::function<MediaArray(const PreparedPicture& request, std::span<const float> latent)>;
   // A picture that an earlier run has left between two steps.
   struct Kept {
@@ -48,12 +53,18 @@ class Pictures {
   // What the driver tells; on_step, stop and progress are left to the caller.
   RefinementEvents events();
 
-  // All requests in job order; those that did not end are Status::unfinished and hold no samples.
+  // Takes in what was decoded meanwhile; to be called now and then while the run goes on.
+  void go_on() { decode(false); }
+  // Waits for what is still decoded. All requests in job order; those that did not end are Status::unfinished
+  // and hold no samples.
   std::vector<RequestResult> take();
 
  private:
   void on_latent(std::size_t picture, std::vector<float> rows, const std::string& problem);
   void on_done(std::size_t picture, std::vector<std::uint64_t> digests, std::int64_t positions);
+  void decode(bool all);
+  void fail(std::size_t picture, const std::string& problem);
+  void end_part(std::size_t picture);
 
   const std::vector<PreparedPicture>& prepared_;
   const Refinement& stack_;
@@ -63,9 +74,20 @@ class Pictures {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::vector<Picture> pictures_;
   std::vector<Of> owners_;
-  std::vector<bool> finished_;  // of each picture: its latent is here
+  struct Part {
+    bool refined = false;  // its latent is here, or it went wrong
+    bool left = false;     // the stages hold nothing of it
+    bool shown = false;    // decoded, or it never will be
+  };
+  std::vector<Part> parts_;  // of each picture
+  struct Latent {
+    std::size_t picture = 0;
+    std::vector<float> values;
+  };
+  std::deque<Latent> latents_;  // to be decoded; the first of them is
   std::vector<RequestResult> results_;
   std::vector<std::int64_t> open_samples_;
+  std::future<MediaArray> decoding_;  // destroyed first, for it uses the latents
 };
 
 }  // namespace diffuse
