@@ -75,9 +75,11 @@ void PictureFlags::add_steps_to(CLI::App& command) {
   command.add_option("--whole-steps", whole_steps,
                      "FIRST,LAST: so many steps are run whole all the same (default with patches: 8,0)");
   command
-      .add_option("--extrapolate", extrapolate,
-                  "Keys and values that a step has not reached yet: off (those of the step before) or linear")
-      ->check(CLI::IsMember({"off", "linear"}));
+      .add_option(
+          "--extrapolate", extrapolate,
+          "Keys and values that a step has not reached yet: off (those of the step before), or carried on "
+          "from the steps before, linear or curved (default)")
+      ->check(CLI::IsMember({"off", "linear", "curved"}));
 }
 
 PatchFlags PictureFlags::patch_flags() const {
@@ -94,10 +96,14 @@ PatchFlags PictureFlags::patch_flags() const {
     flags.settings.whole_first = given[0];
     flags.settings.whole_last = given[1];
   }
-  // Before the first patched step there must be one to go on from.
+  flags.carry_on = carry_on_of(extrapolate);
+  // Before the first patched step there must be those to go on from.
+  const int needed = history_of(flags.carry_on) + 1;
   if (flags.settings.whole_first < 1)
-    throw_usage("--whole-steps: the first step must be whole; write e.g. 1,0");
-  flags.extrapolation = extrapolate == "linear" ? 1.0F : 0.0F;
+    throw_usage("--whole-steps: the first step must be whole; write e.g. " + std::to_string(needed) + ",0");
+  if (flags.settings.whole_first < needed)
+    throw_usage("--whole-steps: --extrapolate " + extrapolate + " goes on from " + std::to_string(needed) +
+                " whole steps; write e.g. " + std::to_string(needed) + ",0, or another --extrapolate");
   return flags;
 }
 

@@ -39,7 +39,7 @@ struct ComputeFlags {
 struct PictureFlags {
   std::int32_t patches = 1;
   std::string whole_steps;  // "FIRST,LAST"; empty: a choice that suits patches
-  std::string extrapolate = "linear";
+  std::string extrapolate = "curved";
 
   void add_to(CLI::App& command);
   void add_steps_to(CLI::App& command);  // all but --patches

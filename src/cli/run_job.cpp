@@ -169,7 +169,7 @@ JobOutcome run(const Running& run, const PictureJob& job) {
     patches = {{"patches", settings.patches},
                {"whole_first", settings.whole_first},
                {"whole_last", settings.whole_last},
-               {"extrapolation", job.patches.extrapolation}};
+               {"extrapolate", name_of(job.patches.carry_on)}};
   auto finished = run.loaded(outcome.result, maker.target(), maker.hashes(), patches);
   const auto* store = run.events.kept ? run.events.kept() : nullptr;
   const Pictures::Resume resume = [&](std::size_t request,

@@ -163,7 +163,7 @@ class Preparer {
     picture.texts = out.texts;
     picture.text_rows = out.text_rows;
     picture.patches = patches_.settings;
-    picture.extrapolation = patches_.extrapolation;
+    picture.carry_on = patches_.carry_on;
     picture.scheduler = out.scheduler;
     return picture;
   }
@@ -228,7 +228,7 @@ Picture make_picture(const PreparedPicture& request, std::size_t index, std::int
   picture.text_rows = request.text_rows;
   picture.guidance = request.guidance;
   picture.patches = patches.settings;
-  picture.extrapolation = patches.extrapolation;
+  picture.carry_on = patches.carry_on;
   picture.scheduler = request.scheduler;
   auto latent = request.latent;
   if (latent.empty()) {

@@ -32,7 +32,7 @@ struct PictureSide {
 // How the pictures of a run are cut.
 struct PatchFlags {
   PatchSettings settings;
-  float extrapolation = 0;
+  CarryOn carry_on = CarryOn::off;
 };
 
 struct PreparedPicture {
