@@ -128,7 +128,8 @@ class SampleAcross {
     const auto in_whole = gap(known_at(whole_, at), a, b);
     const auto in_split = gap(known_at(split_, at), a, b);
     if (!in_whole || !in_split) {
-      token_difference(at, " (how close they were is not recorded: ask for logprobs)");
+      token_difference(at, whole_.media ? " (nothing says how close codes of media were)"
+                                        : " (how close they were is not recorded: ask for logprobs)");
       return;
     }
     const double most = 2 * across_.allowed;

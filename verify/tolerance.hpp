@@ -13,7 +13,7 @@ namespace diffuse {
 
 enum class DeviceOp : std::uint8_t {
   embedding,    // a stored row, scaled; learned positions
-  elementwise,  // sums, scalings, ReLU and its square
+  elementwise,  // sums, gated ones too, scalings, ReLU and its square
   activation,   // what needs exp, tanh or erf: activations, gates, soft caps
   norm,
   rope,

@@ -166,6 +166,9 @@ struct AttentionArgs {
   // position, brought into [-bias_reach, bias_reach]; null: none.
   const float* position_bias = nullptr;
   std::int64_t bias_reach = 0;
+  // The keys are those of another sequence. A hint: what a backend prepares for a step's own keys is kept
+  // beside what it prepares for these.
+  bool of_memory = false;
 };
 
 // What one head of attend() weighs its keys with, where it is not causal: out[row] = softmax(scale * q[row]

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "cli/bench_pictures.hpp"
 #include "cli/commands.hpp"
 #include "cli/model.hpp"
 #include "cli/processor.hpp"
@@ -18,7 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 struct BenchFlags {
   ComputeFlags compute;
-  std::string streams = "1,16";
+  std::string streams;  // empty: 1,16, and of pictures 1,2
+  PicturePlanFlags pictures;
   std::int64_t prompt = 64;
   std::int64_t new_tokens = 64;
   std::int64_t prefill = 512;
@@ -102,7 +104,8 @@ class Bench {
     const auto model = ranks_.together(
         [&] { return open_model(flags_.compute.model, flags_.compute.load_mode(), flags_.compute.accept); });
     const auto plan = ranks_.together([&] {
-      return make_plan(model.recipe, model.checkpoint.headers(), ranks_.size(), flags_.compute.slices);
+      return make_plan(model.recipe, model.checkpoint.headers(), ranks_.size(), flags_.compute.slices,
+                       flags_.compute.copies());
     });
     auto processor = make_processor(flags_.compute, ranks_);
     measure_all(model, plan, processor);
@@ -114,10 +117,12 @@ class Bench {
   void measure_all(const Model& model, const Plan& plan, const Processor& processor) {
     auto& backend = *processor.backend;
     SplitRun split(model.recipe, model.checkpoint, plan, ranks_.transport(), backend, ranks_.log());
-    const auto streams = ranks_.together([&] { return parse_list(flags_.streams, 1, "--streams"); });
+    const bool pictures = model.recipe.refinement.has_value();
+    const std::string counts = !flags_.streams.empty() ? flags_.streams : pictures ? "1,2" : "1,16";
+    const auto streams = ranks_.together([&] { return parse_list(counts, 1, "--streams"); });
     // A window of sound is as long as it is: there is no prompt to measure.
     const bool sound = model.recipe.encoder && model.recipe.encoder->vocab == 0;
-    const auto prefill = sound ? 0 : flags_.prefill;
+    const auto prefill = sound || pictures ? 0 : flags_.prefill;
     const auto runs = flags_.repeat * static_cast<std::int64_t>(streams.size() + (prefill > 0 ? 1 : 0));
     if (!ranks_.root()) {
       for (std::int64_t i = 0; i < runs; ++i) split.follow();
@@ -137,21 +142,30 @@ class Bench {
         const auto measured = measure(split, made_up(1, prefill, 1, model.recipe), options);
         best = std::max(best, static_cast<double>(prefill) / measured.prefill_seconds);
       }
-      row("prefill, " + std::to_string(prefill) + " tokens", best, {});
+      row("prefill, " + std::to_string(prefill) + " tokens", "tokens", best, {});
     }
+    const auto rate_of = [&](std::int64_t count) -> std::pair<double, std::vector<double>> {
+      if (pictures) {
+        auto measured = measure_pictures(split, model, count, flags_.pictures, options);
+        return {measured.steps_per_second, std::move(measured.busy)};
+      }
+      auto measured = measure(split, made_up(count, flags_.prompt, flags_.new_tokens, model.recipe), options);
+      return {static_cast<double>(measured.decoded) / measured.decode_seconds, std::move(measured.busy)};
+    };
     for (const auto count : streams) {
       double best = 0;
       std::vector<double> busy;
       for (std::int64_t i = 0; i < flags_.repeat; ++i) {
-        const auto measured =
-            measure(split, made_up(count, flags_.prompt, flags_.new_tokens, model.recipe), options);
-        const double rate = static_cast<double>(measured.decoded) / measured.decode_seconds;
+        auto [rate, shares] = rate_of(count);
         if (rate > best) {
           best = rate;
-          busy = measured.busy;
+          busy = std::move(shares);
         }
       }
-      row("decode, " + std::to_string(count) + (count == 1 ? " stream" : " streams"), best, busy);
+      const std::string what = pictures ? "refining, " : "decode, ";
+      const std::string of = pictures ? " request" : " stream";
+      row(what + std::to_string(count) + of + (count == 1 ? "" : "s"), pictures ? "steps" : "tokens", best,
+          busy);
     }
     if (flags_.json) std::printf("%s\n", json_.dump(2).c_str());
   }
@@ -174,10 +188,11 @@ class Bench {
     std::printf("load  %s in %s s\n", human_bytes(bytes).c_str(), fixed(seconds, 2).c_str());
   }
 
-  void row(const std::string& what, double tokens_per_second, const std::vector<double>& busy) {
-    json_["figures"].push_back({{"what", what}, {"tokens_per_second", tokens_per_second}, {"busy", busy}});
+  void row(const std::string& what, const std::string& of, double per_second,
+           const std::vector<double>& busy) {
+    json_["figures"].push_back({{"what", what}, {of + "_per_second", per_second}, {"busy", busy}});
     if (flags_.json) return;
-    std::printf("%-24s %9s tokens/s", what.c_str(), fixed(tokens_per_second, 1).c_str());
+    std::printf("%-24s %9s %s/s", what.c_str(), fixed(per_second, of == "steps" ? 3 : 1).c_str(), of.c_str());
     if (busy.size() > 1) {
       std::printf("  stages");
       for (const auto share : busy) std::printf(" %s%%", fixed(100 * share, 0).c_str());
@@ -200,7 +215,8 @@ void add_bench(CLI::App& app, ChosenCommand& chosen) {
   command->add_option("folder", flags->compute.model, "Model folder")->required();
   flags->compute.add_to(*command);
   command->remove_option(command->get_option("--model"));
-  command->add_option("--streams", flags->streams, "Requests at once, e.g. 1,16");
+  command->add_option("--streams", flags->streams, "Requests at once, e.g. 1,16 (of pictures: 1,2)");
+  flags->pictures.add_to(*command);
   command->add_option("--prompt", flags->prompt, "Tokens of each prompt")->check(CLI::Range(1, 1 << 20));
   command->add_option("--new-tokens", flags->new_tokens, "Tokens decoded of each")
       ->check(CLI::Range(2, 1 << 20));

@@ -29,11 +29,26 @@ std::string media_of(const Media& media) {
   return text.empty() ? "text only" : text;
 }
 
+void print_line(const char* name, const std::string& value) {
+  std::printf("%-16s %s\n", name, value.c_str());
+}
+
+// Of a stack that refines: what is cut, what is at the client, what travels.
+void print_refinement(const Recipe& recipe) {
+  const auto& stack = *recipe.refinement;
+  const auto row = static_cast<std::uint64_t>(recipe.hidden) * sizeof(float);
+  print_line("is cut", "the transformer, " + std::to_string(recipe.depth()) + " layers");
+  print_line("at the client", "the text encoder, " + std::to_string(recipe.encoder->blocks.size()) +
+                                  " layers, the scheduler and the codec: on rank 0");
+  print_line("travels once", "a text, " + std::to_string(stack.text_rows) + " rows of " + human_bytes(row) +
+                                 ", to every rank with layers");
+  print_line("travels a pass", "one tensor, " + human_bytes(row) + " a token");
+  print_line("makes", stack.defaults.frames == 1 ? "a picture" : "a video");
+}
+
 void print_facts(const Examination& examination) {
   const auto& verdict = examination.verdict;
-  const auto line = [](const char* name, const std::string& value) {
-    std::printf("%-16s %s\n", name, value.c_str());
-  };
+  const auto line = print_line;
   line("verdict", std::string(to_string(verdict.verdict)));
   line("reason", verdict.reason);
   if (verdict.shape) line("shape", std::string(to_string(*verdict.shape)));
@@ -47,7 +62,9 @@ void print_facts(const Examination& examination) {
     line("this build", "no weights at hand: not judged");
   } else if (examination.recipe) {
     line("this build", examination.missing.empty() ? "can run it" : examination.missing);
-    if (const auto& encoder = examination.recipe->encoder) {
+    if (examination.recipe->refinement) {
+      print_refinement(*examination.recipe);
+    } else if (const auto& encoder = examination.recipe->encoder) {
       line("is cut", "the decoder, " + std::to_string(examination.recipe->depth()) + " layers");
       line("at the client", "the encoder, " + std::to_string(encoder->blocks.size()) +
                                 " layers: on rank 0, or on a rank that has no layers");
@@ -76,7 +93,7 @@ int check(const CheckFlags& flags) {
     json["missing"] = examination.missing.empty() ? Json() : Json(examination.missing);
     if (can_run) json["notes"] = examination.recipe->notes;
     if (planned && examination.recipe->encoder) {
-      json["cut"] = "decoder";
+      json["cut"] = examination.recipe->refinement ? "transformer" : "decoder";
       json["encoder_layers"] = examination.recipe->encoder->blocks.size();
     }
     if (planned && examination.recipe->codec) {

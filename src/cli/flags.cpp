@@ -32,6 +32,7 @@ void ComputeFlags::add_to(CLI::App& command) {
   command.add_option("--load", load, "mmap, or read for file systems where maps are slow")
       ->check(CLI::IsMember({"mmap", "read"}));
   command.add_option("--slices", slices, "Layers of each rank, e.g. 0-7,8-23 (default: balanced by cost)");
+  add_encoders(command, encoders);
   command
       .add_option(
           "--kv-memory", kv_memory,
@@ -51,6 +52,24 @@ void ComputeFlags::add_to(CLI::App& command) {
       ->check(CLI::Range(1, 128));
   command.add_option("--timeout", timeout, "Seconds to wait for a silent rank")->check(CLI::PositiveNumber);
   command.add_option("--accept", accept, "Accept a config key that this build does not know");
+}
+
+void add_encoders(CLI::App& command, std::string& encoders) {
+  command
+      .add_option(
+          "--encoders", encoders,
+          "Ranks that hold the encoder and encode: one, all, or auto (all where one would hold the others "
+          "up)")
+      ->check(CLI::IsMember({"auto", "one", "all"}));
+}
+
+EncoderCopies encoder_copies(const std::string& encoders) {
+  if (encoders == "one") return EncoderCopies::one;
+  return encoders == "all" ? EncoderCopies::all : EncoderCopies::automatic;
+}
+
+EncoderCopies ComputeFlags::copies() const {
+  return encoder_copies(encoders);
 }
 
 LoadMode ComputeFlags::load_mode() const {

@@ -9,6 +9,7 @@
 #include "backend/backend.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "pipeline/picture_request.hpp"
+#include "slice/plan.hpp"
 
 namespace diffuse {
 
@@ -23,6 +24,7 @@ struct ComputeFlags {
   std::string simd;  // empty: the best that all ranks have
   std::string load = "mmap";
   std::string slices;
+  std::string encoders = "auto";
   std::string kv_memory;  // with a unit: 512M, 4G; empty: a share of the host's or the card's memory
   std::int64_t chunk = 256;
   std::int32_t group = 64;
@@ -32,6 +34,7 @@ struct ComputeFlags {
 
   void add_to(CLI::App& command);
   LoadMode load_mode() const;
+  EncoderCopies copies() const;
   Compute compute_mode(Compute otherwise) const;  // `otherwise` unless said
 };
 
@@ -45,6 +48,9 @@ struct PictureFlags {
   void add_steps_to(CLI::App& command);  // all but --patches
   PatchFlags patch_flags() const;        // throws usage
 };
+// --encoders, of commands that make a plan.
+void add_encoders(CLI::App& command, std::string& encoders);
+EncoderCopies encoder_copies(const std::string& encoders);
 
 // "1536", "512M", "4G" (powers of 1024) -> bytes. Throws usage.
 std::uint64_t parse_bytes(const std::string& text);

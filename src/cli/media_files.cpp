@@ -23,7 +23,7 @@ std::vector<MediaFile> media_files(const MediaArray& media) {
                                   {".webp", media::webp_file(frames, media.rate)}};
   for (std::int64_t frame = 0; frame < frames.count; ++frame) {
     char name[32];
-    std::snprintf(name, sizeof name, "/%04lld.png", static_cast<long long>(frame + 1));
+    std::snprintf(name, sizeof name, "/%04lld.png", static_cast<long long>(frame) + 1);
     files.push_back({name, media::png_file(frames, frame)});
   }
   return files;

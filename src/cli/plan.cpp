@@ -4,7 +4,9 @@
 #include <cstdio>
 
 #include "cli/commands.hpp"
+#include "cli/flags.hpp"
 #include "cli/model.hpp"
+#include "cli/plan_pictures.hpp"
 #include "core/format.hpp"
 #include "schedule/simulator.hpp"
 #include "slice/device_bytes.hpp"
@@ -17,6 +19,7 @@ struct PlanFlags {
   std::string model;
   std::int32_t ranks = 1;
   std::string slices;
+  std::string encoders = "auto";
   std::string device = "cpu";
   std::string compute;  // empty: the device's default
   bool json = false;
@@ -25,6 +28,7 @@ struct PlanFlags {
   std::int64_t prompt = 128;
   std::int64_t new_tokens = 128;
   std::vector<std::string> accept;
+  PicturePlanFlags pictures;
 };
 
 std::string ends_of(const RankSlice& slice) {
@@ -43,15 +47,19 @@ std::string ends_of(const RankSlice& slice) {
 void print_encoder(const Recipe& recipe, const Plan& plan) {
   if (!recipe.encoder) return;
   const auto& encoder = *recipe.encoder;
+  const bool several = plan.encoders.size() > 1;
   const auto row = static_cast<std::uint64_t>(encoder.hidden) * sizeof(float);
   std::string what = human_bytes(row) + " a token of its prompt";
   if (encoder.vocab == 0)
     what = human_bytes(row * static_cast<std::uint64_t>(encoder.max_positions)) + " a window of sound";
   std::printf(
-      "The decoder's %lld layers are cut. The encoder (%zu layers, never cut) runs on rank %d; its output, "
-      "%s, "
-      "travels once a request to every rank with layers.\n",
-      static_cast<long long>(recipe.depth()), encoder.blocks.size(), plan.encoder, what.c_str());
+      "The decoder's %lld layers are cut. The encoder (%zu layers, never cut) runs on rank%s %s%s; its "
+      "output, "
+      "%s, travels once a request to every rank with layers.\n",
+      static_cast<long long>(recipe.depth()), encoder.blocks.size(), several ? "s" : "",
+      plan.encoders_text().c_str(),
+      several ? ", a copy on each: what is encoded is shared between them, request by request" : "",
+      what.c_str());
 }
 
 std::uint64_t codec_bytes(const SoundCodec& codec, const Checkpoint& checkpoint) {
@@ -109,8 +117,10 @@ SimulationReport simulate_plan(const PlanFlags& flags, const Recipe& recipe, con
     // The prompt is the encoder's, or it is a whole window; the answer starts with one token.
     const auto rows = recipe.encoder->vocab == 0 ? recipe.encoder->max_positions : flags.prompt;
     need = {1, flags.new_tokens, rows};
-    const double share = plan.ranks[static_cast<std::size_t>(plan.encoder)].encoder_cost / largest;
-    simulation.encoder = plan.encoder;
+    double share = 0;
+    for (const auto& slice : plan.ranks) share += slice.encoder_cost / largest;
+    simulation.encoders.assign(plan.encoders.begin(), plan.encoders.end());
+    config.encoders = plan.encoders;
     simulation.encode.step = 0;
     simulation.encode.row =
         share * static_cast<double>(flags.new_tokens) / static_cast<double>(rows) / kEncoded;
@@ -123,7 +133,8 @@ SimulationReport simulate_plan(const PlanFlags& flags, const Recipe& recipe, con
 
 int plan(const PlanFlags& flags) {
   const auto model = open_model(flags.model, LoadMode::mmap, flags.accept);
-  const auto plan = make_plan(model.recipe, model.checkpoint.headers(), flags.ranks, flags.slices);
+  const auto plan = make_plan(model.recipe, model.checkpoint.headers(), flags.ranks, flags.slices,
+                              encoder_copies(flags.encoders));
   const auto device = device_of(flags);
   Json json = to_json(plan);
   json["device"] = flags.device;
@@ -150,8 +161,18 @@ int plan(const PlanFlags& flags) {
                      {"channels", codec->passes * codec->channels},
                      {"bytes", sound_bytes}};
   }
+  std::optional<PicturePlan> pictures;
+  if (model.recipe.refinement) {
+    pictures = plan_pictures(model.recipe, plan, flags.pictures, device.compute);
+    json["cut"] = "transformer";
+    json["pictures"] = to_json(*pictures);
+  }
   std::optional<SimulationReport> simulated;
-  if (flags.simulate) {
+  if (flags.simulate && pictures) {
+    simulated.emplace().utilisation = simulate_pictures(plan, *pictures, flags.requests);
+    json["simulated"] = {
+        {"requests", flags.requests}, {"steps", pictures->steps}, {"utilisation", simulated->utilisation}};
+  } else if (flags.simulate) {
     simulated = simulate_plan(flags, model.recipe, plan);
     json["simulated"] = {{"requests", flags.requests},
                          {"prompt", flags.prompt},
@@ -175,7 +196,11 @@ int plan(const PlanFlags& flags) {
   }
   std::printf("Memory is that of --device %s --compute %s.\n", flags.device.c_str(),
               name_of(device.compute).c_str());
-  print_encoder(model.recipe, plan);
+  if (pictures) {
+    print(*pictures, model.recipe);
+  } else {
+    print_encoder(model.recipe, plan);
+  }
   if (codec) {
     std::printf("The codec (%s), which turns the codes of %lld codebooks into sound, is on rank 0.\n",
                 human_bytes(sound_bytes).c_str(), static_cast<long long>(model.recipe.codebooks));
@@ -185,9 +210,14 @@ int plan(const PlanFlags& flags) {
   if (model.recipe.back.tied && plan.stages > 1)
     std::printf("The head is the embedding table: the first and the last slice both hold it.\n");
   if (simulated) {
-    std::printf("Simulated with %lld requests of %lld + %lld tokens: stages",
-                static_cast<long long>(flags.requests), static_cast<long long>(flags.prompt),
-                static_cast<long long>(flags.new_tokens));
+    if (pictures) {
+      std::printf("Simulated with %lld requests of %lld steps: stages",
+                  static_cast<long long>(flags.requests), static_cast<long long>(pictures->steps));
+    } else {
+      std::printf("Simulated with %lld requests of %lld + %lld tokens: stages",
+                  static_cast<long long>(flags.requests), static_cast<long long>(flags.prompt),
+                  static_cast<long long>(flags.new_tokens));
+    }
     for (const auto busy : simulated->utilisation) std::printf(" %s %%", fixed(100 * busy, 1).c_str());
     std::printf(" busy.\n");
   }
@@ -203,6 +233,7 @@ void add_plan(CLI::App& app, ChosenCommand& chosen) {
   command->add_option("--ranks", flags->ranks, "Number of ranks")->required()->check(CLI::Range(1, 1 << 20));
   command->add_option("--slices", flags->slices,
                       "Layers of each rank, e.g. 0-7,8-23 (default: balanced by cost)");
+  add_encoders(*command, flags->encoders);
   command->add_option("--device", flags->device, "What the ranks compute on: cpu, cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_option("--compute", flags->compute, "f32 or bf16 (default: f32 on the CPU, bf16 on a card)")
@@ -214,6 +245,7 @@ void add_plan(CLI::App& app, ChosenCommand& chosen) {
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--new-tokens", flags->new_tokens, "Tokens of each answer, for --simulate")
       ->check(CLI::Range(1, 1 << 20));
+  flags->pictures.add_to(*command);
   command->add_option("--accept", flags->accept, "Accept a config key that this build does not know");
   command->callback([flags, &chosen] { chosen = [flags] { return plan(*flags); }; });
 }

@@ -41,8 +41,9 @@ constexpr std::int64_t kMostTokens = 256;
 
 ProbeResult probe(const std::filesystem::path& folder, const std::vector<std::string>& accept) {
   const auto model = open_model(folder, LoadMode::mmap, accept);
-  if (model.recipe.codec)
-    throw_refused("the probe reads a page of text, and this model answers with codes of sound");
+  if (model.recipe.codec || model.recipe.refinement)
+    throw_refused(std::string("the probe reads a page of text, and this model ") +
+                  (model.recipe.codec ? "answers with codes of sound" : "makes pictures"));
   if (!Tokenizer::present(folder))
     throw_missing("the probe needs '" + (folder / "tokenizer.json").string() + "', which is not there");
   auto ids = Tokenizer::load(folder).encode(kPage, true);

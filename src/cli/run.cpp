@@ -163,7 +163,8 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
   const auto model =
       ranks.together([&] { return open_model(folder, flags.compute.load_mode(), flags.compute.accept); });
   const auto plan = ranks.together([&] {
-    return make_plan(model.recipe, model.checkpoint.headers(), ranks.size(), flags.compute.slices);
+    return make_plan(model.recipe, model.checkpoint.headers(), ranks.size(), flags.compute.slices,
+                     flags.compute.copies());
   });
   auto processor = make_processor(flags.compute, ranks);
   const auto& own = plan.ranks[static_cast<std::size_t>(ranks.rank())];
@@ -212,7 +213,7 @@ void add_run(CLI::App& app, ChosenCommand& chosen, const std::vector<std::string
   command
       ->add_option("--max-time", flags->max_time,
                    "Stop at a safe point after so many seconds; the same command goes on")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::PositiveNumber);
   command->add_flag("--no-resume", flags->no_resume, "Start anew; what is there is kept beside it as _prev");
   command->add_flag("--trace", flags->trace, "Keep a digest of what left each layer, for compare");
   command->callback([flags, &chosen, &command_line] {

@@ -8,6 +8,7 @@
 #include "cli/provenance.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "job/merge.hpp"
 #include "pipeline/picture_maker.hpp"
 #include "pipeline/pictures.hpp"
 #include "pipeline/sound_maker.hpp"
@@ -32,7 +33,9 @@ Json ranks_of(const std::vector<StageReport>& stages, const std::vector<LoadRepo
     if (rank < stages.size()) {
       const auto& stage = stages[rank];
       entry["busy_seconds"] = static_cast<double>(stage.busy_ns) * 1e-9;
-      entry["busy"] = run_seconds > 0 ? static_cast<double>(stage.busy_ns) * 1e-9 / run_seconds : 0.0;
+      entry["encode_seconds"] = static_cast<double>(stage.encode_ns) * 1e-9;
+      const auto busy = static_cast<double>(stage.busy_ns + stage.encode_ns) * 1e-9;
+      entry["busy"] = run_seconds > 0 ? busy / run_seconds : 0.0;
       entry["steps"] = stage.steps;
       entry["rows"] = stage.rows;
       entry["bytes_sent"] = stage.bytes_sent;
@@ -56,7 +59,7 @@ Json timing_of(const DriverReport& report, const std::vector<LoadReport>& loads,
 double busy_share(const std::vector<StageReport>& stages, double seconds) {
   if (seconds <= 0 || stages.empty()) return 0;
   double busy = 0;
-  for (const auto& stage : stages) busy += static_cast<double>(stage.busy_ns) * 1e-9;
+  for (const auto& stage : stages) busy += static_cast<double>(stage.busy_ns + stage.encode_ns) * 1e-9;
   return busy / (seconds * static_cast<double>(stages.size()));
 }
 
@@ -136,17 +139,20 @@ constexpr std::chrono::seconds kKeepEvery{10};
 class Keeper {
  public:
   Keeper(const KeptSteps* store, const Pictures& pictures, const std::vector<Picture>& all)
-      : store_(store), pictures_(pictures), last_(all.size()) {
+      : store_(store), pictures_(pictures), last_(all.size(), std::chrono::steady_clock::now()) {
     for (const auto& picture : all)
       can_start_.push_back([picture](std::int64_t step) { return picture.can_start_at(step); });
   }
 
-  void on_step(std::size_t index, std::int64_t step, const std::function<PictureState()>& at, bool stopping) {
-    if (store_ == nullptr || !can_start_[index](step)) return;
+  void on_step(std::size_t index, std::int64_t step, const std::function<PictureState()>& at) {
     const auto now = std::chrono::steady_clock::now();
-    if (!stopping && now - last_[index] < kKeepEvery) return;
+    if (now - last_[index] < kKeepEvery) return;
     last_[index] = now;
-    const auto state = at();
+    if (store_ != nullptr && can_start_[index](step)) keep(index, at());
+  }
+
+  void keep(std::size_t index, const PictureState& state) const {
+    if (store_ == nullptr || !can_start_[index](state.step)) return;
     const auto [request, sample] = pictures_.of(index);
     store_->keep(request, sample,
                  {state.step, {state.rows.begin(), state.rows.end()}, to_bytes(state.state)});
@@ -194,14 +200,11 @@ JobOutcome run(const Running& run, const PictureJob& job) {
   std::vector<std::int64_t> steps_of;
   for (const auto& picture : all) steps_of.push_back(static_cast<std::int64_t>(picture.scheduler->steps()));
   auto events = pictures.events();
-  bool stopping = false;
-  events.stop = [&] {
-    stopping = stopping || (run.events.stop && run.events.stop());
-    return stopping;
-  };
+  events.stop = run.events.stop;
+  events.on_stopped = [&](std::size_t index, const PictureState& state) { keeper.keep(index, state); };
   std::uint64_t done = 0;
   events.on_step = [&](std::size_t index, std::int64_t step, const std::function<PictureState()>& at) {
-    keeper.on_step(index, step, at, stopping);
+    keeper.on_step(index, step, at);
     ++done;
     const auto each = seconds_since(start) / static_cast<double>(done);
     const auto [request, sample] = pictures.of(index);

@@ -174,8 +174,8 @@ class Verifier {
 
   // A plan of `count` stages; the ranks beyond them idle.
   Plan plan_of(std::int64_t count, const std::string& slices) const {
-    auto plan =
-        make_plan(model_->recipe, model_->checkpoint.headers(), static_cast<std::int32_t>(count), slices);
+    auto plan = make_plan(model_->recipe, model_->checkpoint.headers(), static_cast<std::int32_t>(count),
+                          slices, flags_.compute.copies());
     for (auto rank = static_cast<std::int32_t>(count); rank < ranks_.size(); ++rank) {
       RankSlice idle;
       idle.rank = rank;

@@ -25,9 +25,19 @@ PlanePool::Plane PlanePool::take(std::int64_t height, std::int64_t width, std::i
     return plane;
   }
   const std::int64_t shape[] = {height + 2, width + 2, channels, static_cast<std::int64_t>(sizeof(float))};
+  const auto bytes = count_of(shape);
   auto made = std::make_unique<PlaneData>(
-      PlaneData{backend_.allocate(static_cast<std::size_t>(count_of(shape))), height, width, channels});
+      PlaneData{backend_.allocate(static_cast<std::size_t>(bytes)), height, width, channels});
+  bytes_ += bytes;
+  most_bytes_ = std::max(most_bytes_, bytes_);
   return {made.release(), Return{this}};
+}
+
+void PlanePool::release() {
+  for (const auto& [shape, planes] : free_) {
+    for (const auto& plane : planes) bytes_ -= plane->memory.bytes();
+  }
+  free_.clear();
 }
 
 }  // namespace diffuse::codec

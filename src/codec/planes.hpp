@@ -30,8 +30,8 @@ struct PlaneData {
   void clear_sides() const;
 };
 
-// Hands out planes, and takes them back when they are let go: memory is asked for once a shape and use. Must
-// outlive its planes.
+// Hands out planes, and takes them back when they are let go: memory is asked for where none of the shape is
+// free. Must outlive its planes.
 class PlanePool {
  public:
   explicit PlanePool(Backend& backend) : backend_(backend) {}
@@ -47,9 +47,16 @@ class PlanePool {
   // With a border of zeros and anything inside. Throws bad data where its size overflows.
   Plane take(std::int64_t height, std::int64_t width, std::int64_t channels);
 
+  // Gives back the memory of the planes that are not in use.
+  void release();
+  // Of all planes, in use and not, when they were most.
+  std::uint64_t most_bytes() const { return most_bytes_; }
+
  private:
   using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
   Backend& backend_;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t most_bytes_ = 0;
   std::map<Shape, std::vector<std::unique_ptr<PlaneData>>> free_;
 };
 using Plane = PlanePool::Plane;

@@ -147,8 +147,7 @@ Frames VideoDecoder::decode(std::span<const float> latents, const LatentSize& si
 
 void VideoDecoder::decode_window(std::span<const float> latents, const LatentSize& size, const Window& window,
                                  const Take& take) {
-  before_.clear();
-  before_.resize(weights_.causal);
+  before_ = std::vector<Before>(weights_.causal);
   for (std::int64_t frame = 0; frame < size.frames; ++frame) {
     auto x = planes_.take(window.height, window.width, weights_.first.outputs);
     causal(weights_.first, first_plane(latents, size, window, frame), x, false);
@@ -158,6 +157,7 @@ void VideoDecoder::decode_window(std::span<const float> latents, const LatentSiz
     run_stage(0, std::move(x), frame > 0, take);
   }
   before_.clear();
+  planes_.release();
 }
 
 VideoDecoder::Tile VideoDecoder::decode_tile(std::span<const float> latents, const LatentSize& size,

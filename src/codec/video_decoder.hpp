@@ -43,8 +43,8 @@ class VideoDecoder {
   // Called with each frame in turn: [height, width, 3] in [0, 1], which lasts until it returns.
   using Sink = std::function<void(std::span<const float> frame)>;
   // latents [latent_channels, frames, height, width] as the last step of a scheduler leaves them. Memory:
-  // some 3 planes of each convolution, 1.4 GB at 480 x 832. Throws bad data where their number is not that of
-  // `size` or a pixel is not finite.
+  // plane_bytes(), whatever the number of frames. Throws bad data where their number is not that of `size` or
+  // a pixel is not finite.
   void decode(std::span<const float> latents, const LatentSize& size, const Sink& sink);
   // The same in tiles, as diffusers' enable_tiling() has it: a picture that is larger than one takes the
   // memory of a tile, and that of the frames themselves. Other pixels than those of the whole, a little.
@@ -57,6 +57,8 @@ class VideoDecoder {
                 const std::optional<VideoTiling>& tiling = std::nullopt);
 
   const VideoWeights& weights() const { return weights_; }
+  // Of activations, where they were most so far.
+  std::uint64_t plane_bytes() const { return planes_.most_bytes(); }
 
  private:
   // What a convolution keeps of the frames before: the last but one and the last, where there were any.
@@ -106,5 +108,9 @@ class VideoDecoder {
   PlanePool planes_;
   std::vector<Before> before_;  // of each convolution that sees more than one frame
 };
+
+// At most the bytes of activations that decoding takes beside the weights and the frames: what plane_bytes()
+// says after it, and attention's. Any number of frames takes the same; of tiles, give the size of one.
+std::uint64_t decoding_bytes(const VideoCodec& codec, const LatentSize& size);
 
 }  // namespace diffuse::codec

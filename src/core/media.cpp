@@ -95,7 +95,7 @@ std::string describe(const MediaArray& media) {
       return kind + ", " + std::to_string(media.frames) + " frames of " + size + ", " + shown(media.rate) +
              " a second";
   }
-  return kind;
+  return "?";
 }
 
 }  // namespace diffuse

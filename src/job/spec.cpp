@@ -132,7 +132,7 @@ Request request_of(const Json& value, std::size_t index, const std::string& plac
   request.audio = audio_of(value, where, context);
   job_detail::check_speech(request.language, request.task, request.audio.has_value(), where);
   // An empty one says what leaving it out says.
-  if (const auto found = value.find("negative_prompt"); found != value.end() && *found != "")
+  if (const auto found = value.find("negative_prompt"); found != value.end() && *found != Json(""))
     request.negative_prompt = text_of(value, "negative_prompt", where);
   request.latent = latent_of(value, where, context);
   return request;

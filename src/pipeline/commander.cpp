@@ -18,6 +18,13 @@ std::vector<std::uint64_t> side_by_side(std::vector<std::vector<std::uint64_t>> 
   return joined;
 }
 
+std::vector<std::int64_t> digest_layers(const Plan& plan) {
+  std::vector<std::int64_t> layers;
+  for (const auto& slice : plan.ranks)
+    if (!slice.idle()) layers.push_back(slice.layers() + (slice.front ? 1 : 0));
+  return layers;
+}
+
 Commander::Commander(Transport& transport, std::span<const std::int64_t> layers)
     : transport_(transport), layers_(layers.begin(), layers.end()) {}
 
@@ -41,29 +48,36 @@ void Commander::tell(const Descriptor& descriptor, const std::string& about) {
   }
 }
 
-void Commander::follow_up(std::vector<std::byte> bytes, const std::string& what) {
+void Commander::tell_also(int rank, const std::string& about) {
   auto& told = told_.back();
-  told.more = std::move(bytes);
-  for (int peer = 1; peer < stages(); ++peer) {
-    told.tickets.push_back(transport_.send(peer, Channel::control, told.more,
-                                           {what + " for layer " + std::to_string(first_layer_of(peer))}));
-  }
+  told.tickets.push_back(transport_.send(rank, Channel::control,
+                                         std::as_bytes(std::span(&told.descriptor, 1)),
+                                         {"a descriptor for rank " + std::to_string(rank) + ", " + about}));
 }
 
-std::vector<StageReport> Commander::finish(Stage& own) {
+void Commander::send_behind(int rank, std::vector<std::byte> bytes, const std::string& what) {
+  auto& told = told_.back();
+  told.behind = std::move(bytes);
+  told.tickets.push_back(transport_.send(rank, Channel::control, told.behind, {what}));
+}
+
+std::vector<StageReport> Commander::finish(Stage& own, std::span<const std::int32_t> others) {
   Descriptor command;
   command.command = Command::finish;
   tell(command, "the end");
+  for (const auto rank : others) tell_also(rank, "the end");
   for (auto& told : told_) {
     for (auto& ticket : told.tickets) ticket->wait();
   }
   told_.clear();
   std::vector<StageReport> reports = {own.finish()};
-  for (int peer = 1; peer < stages(); ++peer) {
+  const auto take = [&](int rank, const char* whose) {
     auto& report = reports.emplace_back();
-    transport_.receive_now(peer, Channel::result, std::as_writable_bytes(std::span(&report, 1)),
-                           {"the report of a stage"});
-  }
+    transport_.receive_now(rank, Channel::result, std::as_writable_bytes(std::span(&report, 1)),
+                           {std::string("the report of ") + whose});
+  };
+  for (int peer = 1; peer < stages(); ++peer) take(peer, "a stage");
+  for (const auto rank : others) take(rank, "a rank that encodes");
   return reports;
 }
 

@@ -11,6 +11,7 @@
 
 #include "pipeline/stage.hpp"
 #include "schedule/step.hpp"
+#include "slice/plan.hpp"
 #include "transport/transport.hpp"
 
 namespace diffuse {
@@ -19,9 +20,12 @@ namespace diffuse {
 std::vector<std::uint64_t> side_by_side(std::vector<std::vector<std::uint64_t>> lanes,
                                         std::int64_t positions);
 
+// How many layers of digests each stage holds: its own, and the front as one more of the first's.
+std::vector<std::int64_t> digest_layers(const Plan& plan);
+
 class Commander {
  public:
-  // `layers`: how many layers of digests each stage holds, the front being one of the first's.
+  // `layers`: as digest_layers() has them, a stage each.
   Commander(Transport& transport, std::span<const std::int64_t> layers);
 
   int stages() const { return static_cast<int>(layers_.size()); }
@@ -31,16 +35,19 @@ class Commander {
 
   // To every other stage. `about` is whose descriptor it is, for messages.
   void tell(const Descriptor& descriptor, const std::string& about);
-  // To every other stage, behind the descriptor that was told last.
-  void follow_up(std::vector<std::byte> bytes, const std::string& what);
+  // What was told last, to a rank without layers too.
+  void tell_also(int rank, const std::string& about);
+  // Behind the descriptor that was told last, to one of those who heard it.
+  void send_behind(int rank, std::vector<std::byte> bytes, const std::string& what);
 
-  // Tells every stage to finish, waits for all that was said, and takes in the reports.
-  std::vector<StageReport> finish(Stage& own);
+  // Tells every stage to finish, and the `others` without layers, waits for all that was said, and takes in
+  // the reports: of the stages, then of the others.
+  std::vector<StageReport> finish(Stage& own, std::span<const std::int32_t> others = {});
 
  private:
   struct Told {
     Descriptor descriptor;
-    std::vector<std::byte> more;
+    std::vector<std::byte> behind;
     std::vector<std::unique_ptr<Ticket>> tickets;
     bool arrived() const;
   };

@@ -3,21 +3,17 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
-#include <map>
 #include <memory>
-#include <numeric>
 #include <optional>
 
 #include "core/error.hpp"
+#include "pipeline/commander.hpp"
+#include "pipeline/describe.hpp"
 
 namespace diffuse {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::int64_t nanoseconds_since(Clock::time_point start) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
-}
 
 class Driver {
  public:
@@ -26,15 +22,13 @@ class Driver {
       : stage_(stage),
         transport_(transport),
         plan_(plan),
-        layers_(plan.layers),
-        encoder_(plan.encoder),
+        commander_(transport, plan.layers),
+        encoders_(schedule.encoders),
         events_(events),
         stages_(schedule.stages),
         sequences_(sequences.begin(), sequences.end()),
         policy_(schedule, needs_of(sequences)),
         states_(sequences.size()) {
-    last_layer_ =
-        std::accumulate(layers_.begin(), layers_.end(), std::int64_t{0}) - 2;  // the front counts as one
     slots_.resize(static_cast<std::size_t>(std::max(policy_.slots(), 1)));
     owner_.resize(slots_.size());
   }
@@ -44,6 +38,7 @@ class Driver {
     if (!policy_.unfit().empty())
       throw_internal("a sequence that does not fit the key-value memory reached the pipeline");
     bool stopping = false;
+    std::int32_t rounds = 0;  // since a block was encoded
     while (!policy_.finished()) {
       if (!stopping && events_.stop && events_.stop()) {
         stopping = true;
@@ -51,13 +46,19 @@ class Driver {
         policy_.cancel_running();
       }
       while (!flights_.empty() && flights_.front().ready()) land();
-      if (encoding_ && encoding_->received->done()) take_memories();
+      for (const auto encoder : stage_.memories().arrived()) policy_.on(Encoded{encoder});
       if (!stopping) take_more();
       const auto actions = policy_.next();
       for (const auto& action : actions) std::visit([this](const auto& a) { carry_out(a); }, action);
       collect(false);
-      if (encoding_here_) {
-        encode_on();
+      if (stage_.encoding()) {
+        // A step of each group goes before the next block: neither keeps the other waiting for long.
+        if (!actions.empty() && ++rounds < policy_.groups()) continue;
+        rounds = 0;
+        // To its end where nobody else could work meanwhile.
+        do {
+          stage_.encode_on();
+        } while (stages_ == 1 && stage_.encoding());
         continue;
       }
       if (!stopping && policy_.finished()) {
@@ -68,9 +69,7 @@ class Driver {
       if (!actions.empty() || policy_.finished()) continue;
       if (!flights_.empty()) {
         land();
-      } else if (encoding_) {
-        take_memories();
-      } else {
+      } else if (!stage_.memories().await()) {
         throw_internal("the schedule waits for a step, but none is under way");
       }
     }
@@ -99,22 +98,6 @@ class Driver {
     std::vector<std::byte> answer;
     std::unique_ptr<Ticket> ticket;  // none where this rank sampled
     bool ready() const { return !ticket || ticket->done(); }
-  };
-  struct Told {
-    Descriptor descriptor;
-    std::vector<std::unique_ptr<Ticket>> tickets;
-    std::vector<std::byte> more;  // what follows it
-  };
-  // A batch that a rank of its own encodes.
-  struct Encoding {
-    std::vector<std::size_t> sequences;
-    std::vector<float> rows;
-    std::unique_ptr<Ticket> received;
-  };
-  // A batch that this rank encodes, a block at a time: the other stages are not kept waiting.
-  struct EncodingHere {
-    std::vector<std::size_t> sequences;
-    Descriptor command;
   };
   // Of a lane: digests, and what was watched, on their way from the stages.
   struct Leaving {
@@ -147,123 +130,46 @@ class Driver {
     }
   }
 
-  // The front counts as one.
-  std::int64_t first_layer_of(int stage) const {
-    const auto before = std::accumulate(layers_.begin(), layers_.begin() + stage, std::int64_t{0});
-    return stage == 0 ? 0 : before - 1;
-  }
-
   void tell(const Descriptor& descriptor) {
-    while (!told_.empty() && std::all_of(told_.front().tickets.begin(), told_.front().tickets.end(),
-                                         [](const auto& t) { return t->done(); })) {
-      told_.pop_front();
-    }
-    auto& told = told_.emplace_back(Told{descriptor, {}, {}});
-    for (int peer = 1; peer < stages_; ++peer) {
-      told.tickets.push_back(
-          transport_.send(peer, Channel::control, std::as_bytes(std::span(&told.descriptor, 1)),
-                          {"a descriptor for layer " + std::to_string(first_layer_of(peer)) + ", " +
-                           describe_requests(descriptor, slots_)}));
-    }
-  }
-
-  bool encodes_elsewhere() const { return encoder_.rank >= stages_; }
-
-  void tell_encoder(const Descriptor& descriptor) {
-    if (!encodes_elsewhere()) return;
-    auto& told = told_.back();
-    told.tickets.push_back(transport_.send(encoder_.rank, Channel::control,
-                                           std::as_bytes(std::span(&told.descriptor, 1)),
-                                           {"a batch to encode, of " + std::to_string(descriptor.entries)}));
+    commander_.tell(descriptor, descriptor.command == Command::encode
+                                    ? describe_batch(descriptor)
+                                    : describe_requests(descriptor, slots_));
   }
 
   void carry_out(const Encode& encode) {
     Descriptor command;
     command.command = Command::encode;
-    std::vector<std::shared_ptr<const EncoderInput>> held;
-    std::vector<const EncoderInput*> inputs;
+    command.encoder = encode.encoder;
+    std::vector<std::shared_ptr<const EncoderInput>> inputs;
     for (const auto index : encode.sequences) {
       const auto& sequence = sequences_[index];
-      const auto& input = held.emplace_back(sequence.input());
+      const auto& input = inputs.emplace_back(sequence.input());
       auto& entry = command.entry[command.entries++];
+      entry.slot = static_cast<std::int32_t>(index);
+      entry.token = static_cast<std::int32_t>(sequence.sampling.request);
       entry.rows = static_cast<std::int32_t>(sequence.memory_rows);
       entry.first_position = static_cast<std::int64_t>(input->ids.size() + input->frames.size());
-      inputs.push_back(input.get());
     }
     report_.encoded_rows += static_cast<std::uint64_t>(command.rows());
-    if (encodes_elsewhere()) {
-      tell(command);
-      auto& told = told_.back();
-      tell_encoder(command);
-      told.more = flattened(inputs);
-      told.tickets.push_back(
-          transport_.send(encoder_.rank, Channel::control, told.more, {"a batch to encode"}));
-      auto& encoding = encoding_.emplace();
-      encoding.sequences = encode.sequences;
-      encoding.rows.resize(static_cast<std::size_t>(command.rows() * encoder_.hidden));
-      encoding.received =
-          transport_.receive(encoder_.rank, Channel::result, std::as_writable_bytes(std::span(encoding.rows)),
-                             {"what rank " + std::to_string(encoder_.rank) + " encodes"});
-      return;
-    }
-    const auto start = Clock::now();
-    encoder_.runner->start(inputs);
-    report_.encode_ns += nanoseconds_since(start);
-    encoding_here_ = EncodingHere{encode.sequences, command};
-  }
-
-  // Goes on with the batch that this rank encodes: to its end where nobody else could work meanwhile. The
-  // stages hear of it when it is done, for what they hear next is what came of it.
-  void encode_on() {
-    const auto start = Clock::now();
-    bool more = encoder_.runner->advance();
-    while (more && stages_ == 1) more = encoder_.runner->advance();
-    if (more) {
-      report_.encode_ns += nanoseconds_since(start);
-      return;
-    }
-    const auto memories = encoder_.runner->take();
-    report_.encode_ns += nanoseconds_since(start);
-    const auto done = *std::exchange(encoding_here_, std::nullopt);
-    tell(done.command);
-    auto& told = told_.back();
-    for (std::size_t i = 0; i < memories.size(); ++i) {
-      if (stages_ > 1) {
-        const auto bytes = std::as_bytes(std::span(memories[i]));
-        told.more.insert(told.more.end(), bytes.begin(), bytes.end());
-      }
-      memories_[done.sequences[i]] = memories[i];
-    }
-    for (int peer = 1; peer < stages_; ++peer) {
-      told.tickets.push_back(transport_.send(peer, Channel::control, told.more,
-                                             {"memories for layer " + std::to_string(first_layer_of(peer))}));
-    }
-    policy_.on(Encoded{});
+    tell(command);
+    if (encode.encoder >= stages_)
+      commander_.tell_also(encode.encoder, "which encodes, " + describe_batch(command));
+    if (encode.encoder != 0)
+      commander_.send_behind(encode.encoder, flattened(inputs),
+                             "a batch to encode, " + describe_batch(command));
+    stage_.encode(command, std::move(inputs));
   }
 
   // Ids or frames, one input after the other; 4 bytes an element.
-  static std::vector<std::byte> flattened(const std::vector<const EncoderInput*>& inputs) {
+  static std::vector<std::byte> flattened(const std::vector<std::shared_ptr<const EncoderInput>>& inputs) {
     std::vector<std::byte> bytes;
-    for (const auto* input : inputs) {
+    for (const auto& input : inputs) {
       const auto ids = std::as_bytes(std::span(input->ids));
       const auto frames = std::as_bytes(std::span(input->frames));
       bytes.insert(bytes.end(), ids.begin(), ids.end());
       bytes.insert(bytes.end(), frames.begin(), frames.end());
     }
     return bytes;
-  }
-
-  // The batch that another rank has encoded, once it is here.
-  void take_memories() {
-    encoding_->received->wait();
-    auto from = encoding_->rows.begin();
-    for (const auto index : encoding_->sequences) {
-      const auto end = from + static_cast<std::ptrdiff_t>(sequences_[index].memory_rows * encoder_.hidden);
-      memories_[index].assign(from, end);
-      from = end;
-    }
-    encoding_.reset();
-    policy_.on(Encoded{});
   }
 
   void carry_out(const Admit& admit) {
@@ -279,6 +185,7 @@ class Driver {
     command.memory_rows = admit.no_memory ? 1 : sequence.memory_rows;
     command.memory_from = admit.memory_from;
     command.no_memory = admit.no_memory ? 1 : 0;
+    command.sequence = static_cast<std::int32_t>(admit.sequence);
     command.sampling = sequence.sampling;
     command.sampling.sample += admit.lane;
     const auto slot = static_cast<std::size_t>(admit.slot);
@@ -288,15 +195,11 @@ class Driver {
     auto history = sequence.prompt;
     history.insert(history.end(), sequence.rules.begin(), sequence.rules.end());
     if (stages_ > 1 && sequence.sampling.reads_history()) {
-      auto& told = told_.back();
       const auto bytes = std::as_bytes(std::span(history));
-      told.more.assign(bytes.begin(), bytes.end());
-      told.tickets.push_back(transport_.send(stages_ - 1, Channel::control, told.more,
-                                             {"the prompt of a request whose tokens depend on it"}));
+      commander_.send_behind(stages_ - 1, {bytes.begin(), bytes.end()},
+                             "the prompt of a request whose tokens depend on it");
     }
-    const auto memory =
-        admit.memory_from < 0 ? memories_.extract(admit.sequence) : decltype(memories_)::node_type();
-    stage_.admit(command, history, memory.empty() ? std::span<const float>() : memory.mapped());
+    stage_.admit(command, history);
   }
 
   void carry_out(const Run& run) {
@@ -332,9 +235,9 @@ class Driver {
     auto& flight = flights_.emplace_back(Flight{step, {}, nullptr});
     if (stages_ > 1) {
       flight.answer.resize(answer_bytes(step, slots_));
-      flight.ticket = transport_.receive(
-          stages_ - 1, Channel::result, flight.answer,
-          {"the answer of layer " + std::to_string(last_layer_) + ", " + describe_requests(step, slots_)});
+      flight.ticket = transport_.receive(stages_ - 1, Channel::result, flight.answer,
+                                         {"the answer of layer " + std::to_string(commander_.last_layer()) +
+                                          ", " + describe_requests(step, slots_)});
       stage_.run(step, std::as_bytes(std::span(ids)));
     } else {
       flight.answer = stage_.run(step, std::as_bytes(std::span(ids)));
@@ -368,7 +271,7 @@ class Driver {
       }
       if (!plan_.trace) continue;
       auto& part = leaving.parts.emplace_back(
-          static_cast<std::size_t>(layers_[static_cast<std::size_t>(peer)] * command.reserved_tokens));
+          static_cast<std::size_t>(commander_.layers_of(peer) * command.reserved_tokens));
       leaving.tickets.push_back(transport_.receive(
           peer, Channel::result, std::as_writable_bytes(std::span(part)), {"digests" + of_request}));
     }
@@ -378,7 +281,8 @@ class Driver {
   static bool moves_lanes(const Sequence& sequence) { return sequence.lanes > 1 && !sequence.guided; }
 
   bool watches(int stage, const WatchedHead& head) const {
-    return head.layer >= first_layer_of(stage) && head.layer < first_layer_of(stage + 1);
+    return head.layer >= commander_.first_layer_of(stage) &&
+           head.layer < commander_.first_layer_of(stage + 1);
   }
 
   std::size_t watched_floats(const Sequence& sequence, int stage) const {
@@ -476,58 +380,28 @@ class Driver {
     }
   }
 
-  // [layers][positions] of each lane -> [layers][lanes * positions].
-  static std::vector<std::uint64_t> side_by_side(std::vector<std::vector<std::uint64_t>> lanes,
-                                                 std::int64_t positions) {
-    if (lanes.size() == 1) return std::move(lanes.front());
-    std::vector<std::uint64_t> joined;
-    const auto each = static_cast<std::ptrdiff_t>(positions);
-    for (std::ptrdiff_t at = 0; at < static_cast<std::ptrdiff_t>(lanes.front().size()); at += each) {
-      for (const auto& lane : lanes) joined.insert(joined.end(), lane.begin() + at, lane.begin() + at + each);
-    }
-    return joined;
-  }
-
   void finish() {
-    Descriptor command;
-    command.command = Command::finish;
-    tell(command);
-    tell_encoder(command);
-    for (auto& told : told_) {
-      for (auto& ticket : told.tickets) ticket->wait();
-    }
-    report_.stages.push_back(stage_.finish());
-    for (int peer = 1; peer < stages_; ++peer) {
-      StageReport report;
-      transport_.receive_now(peer, Channel::result, std::as_writable_bytes(std::span(&report, 1)),
-                             {"the report of a stage"});
-      report_.stages.push_back(report);
-    }
-    if (!encodes_elsewhere()) return;
-    StageReport report;
-    transport_.receive_now(encoder_.rank, Channel::result, std::as_writable_bytes(std::span(&report, 1)),
-                           {"the report of the encoder's rank"});
-    report_.encode_ns = report.busy_ns;
+    std::vector<std::int32_t> without_layers;
+    std::ranges::copy_if(encoders_, std::back_inserter(without_layers),
+                         [&](std::int32_t rank) { return rank >= stages_; });
+    report_.stages = commander_.finish(stage_, without_layers);
+    for (const auto& stage : report_.stages) report_.encode_ns += stage.encode_ns;
+    report_.stages.resize(static_cast<std::size_t>(stages_));
   }
 
   Stage& stage_;
   Transport& transport_;
   const DriverPlan& plan_;
-  const std::vector<std::int64_t>& layers_;
-  const EncoderPlace& encoder_;
+  Commander commander_;
+  const std::vector<std::int32_t> encoders_;
   const DriverEvents& events_;
   int stages_;
   std::deque<Sequence> sequences_;
-  std::int64_t last_layer_ = 0;
   AutoregressivePolicy policy_;
   std::deque<State> states_;
   std::vector<SampleSpec> slots_;
   std::vector<Owner> owner_;  // of each slot
   std::deque<Flight> flights_;
-  std::optional<Encoding> encoding_;
-  std::optional<EncodingHere> encoding_here_;
-  std::map<std::size_t, std::vector<float>> memories_;  // of sequences that are not admitted yet
-  std::deque<Told> told_;
   std::deque<Leaving> leaving_;
   std::size_t done_ = 0;
   bool grown_ = false;  // sequences came up: how many there will be is not known

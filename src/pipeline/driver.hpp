@@ -90,7 +90,7 @@ struct DriverReport {
   bool stopped = false;
   std::int32_t groups = 1;
   std::vector<StageReport> stages;
-  std::int64_t encode_ns = 0;  // spent on encoding, wherever that was
+  std::int64_t encode_ns = 0;  // spent on encoding, the sum of all ranks that do
   std::uint64_t encoded_rows = 0;
   std::int64_t wall_ns = 0;
   std::uint64_t prompt_rows = 0;
@@ -98,18 +98,10 @@ struct DriverReport {
   std::uint64_t steps = 0;
 };
 
-// Where the encoder is: on rank 0, on a rank of its own, or nowhere (rank -1).
-struct EncoderPlace {
-  std::int32_t rank = -1;
-  EncoderRunner* runner = nullptr;  // on rank 0
-  std::int64_t hidden = 0;          // of its rows
-};
-
 // What the driver knows of the run beside its sequences.
 struct DriverPlan {
   // How many layers of digests each stage holds: its own, and one more on the first.
   std::vector<std::int64_t> layers;
-  EncoderPlace encoder;
   std::vector<WatchedHead> watched;  // as the stages' executors have them
   bool trace = false;
 };

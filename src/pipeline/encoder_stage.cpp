@@ -1,12 +1,15 @@
 #include "pipeline/encoder_stage.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
-#include <deque>
-#include <memory>
-#include <vector>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
 
 #include "core/error.hpp"
+#include "pipeline/describe.hpp"
 
 namespace diffuse {
 namespace {
@@ -21,66 +24,113 @@ std::vector<Value> taken(std::span<const std::byte>& bytes, std::int64_t count) 
   return values;
 }
 
-std::vector<EncoderInput> inputs_of(const Descriptor& command, const Encoder& encoder,
-                                    std::span<const std::byte> bytes) {
+std::vector<std::shared_ptr<const EncoderInput>> inputs_of(const Descriptor& command, const Encoder& encoder,
+                                                           std::span<const std::byte> bytes) {
   const bool frames = std::holds_alternative<FramesFront>(encoder.front);
-  std::vector<EncoderInput> inputs;
+  std::vector<std::shared_ptr<const EncoderInput>> inputs;
   for (int i = 0; i < command.entries; ++i) {
     const auto count = command.entry[static_cast<std::size_t>(i)].first_position;
-    auto& input = inputs.emplace_back();
+    auto input = std::make_shared<EncoderInput>();
     if (frames) {
-      input.frames = taken<float>(bytes, count);
+      input->frames = taken<float>(bytes, count);
     } else {
-      input.ids = taken<std::int32_t>(bytes, count);
+      input->ids = taken<std::int32_t>(bytes, count);
     }
+    inputs.push_back(std::move(input));
   }
   return inputs;
 }
 
-// Memories on their way to the stages.
-struct Sent {
-  std::vector<float> rows;
-  std::vector<std::unique_ptr<Ticket>> tickets;
-  bool done() const {
-    return std::all_of(tickets.begin(), tickets.end(), [](const auto& ticket) { return ticket->done(); });
-  }
-};
-
 }  // namespace
 
-StageReport encode_batches(EncoderRunner& runner, const Encoder& encoder, Transport& transport,
-                           std::int32_t stages) {
-  StageReport report;
-  std::deque<Sent> sent;
-  for (;;) {
-    Descriptor command;
-    transport.receive_now(0, Channel::control, std::as_writable_bytes(std::span(&command, 1)),
-                          {"the next batch to encode"});
-    if (command.command == Command::finish) break;
-    if (command.command != Command::encode)
-      throw_internal("the encoder's rank was told something else than to encode");
-    std::vector<std::byte> bytes(static_cast<std::size_t>(command.input_elements()) * sizeof(float));
-    transport.receive_now(0, Channel::control, bytes, {"a batch to encode"});
-    const auto start = Clock::now();
-    const auto inputs = inputs_of(command, encoder, bytes);
-    std::vector<const EncoderInput*> batch;
-    for (const auto& input : inputs) batch.push_back(&input);
-    while (!sent.empty() && sent.front().done()) sent.pop_front();
-    auto& out = sent.emplace_back();
-    for (const auto& memory : runner.encode(batch))
-      out.rows.insert(out.rows.end(), memory.begin(), memory.end());
-    report.busy_ns += std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
-    ++report.steps;
-    report.rows += static_cast<std::uint64_t>(command.rows());
-    for (int stage = 0; stage < stages; ++stage) {
-      out.tickets.push_back(transport.send(stage, stage == 0 ? Channel::result : Channel::control,
-                                           std::as_bytes(std::span(out.rows)),
-                                           {"memories for stage " + std::to_string(stage)}));
-    }
+BatchEncoder::BatchEncoder(EncoderRunner& runner, const Encoder& encoder, Transport& transport,
+                           std::int32_t stages)
+    : runner_(runner), encoder_(encoder), transport_(transport), stages_(stages) {}
+
+BatchEncoder::~BatchEncoder() = default;
+
+void BatchEncoder::give(const Descriptor& batch, std::vector<std::shared_ptr<const EncoderInput>> inputs) {
+  batches_.push_back({batch, std::move(inputs), {}, nullptr});
+}
+
+void BatchEncoder::expect(const Descriptor& batch) {
+  auto& expected = batches_.emplace_back();
+  expected.command = batch;
+  expected.bytes.resize(static_cast<std::size_t>(batch.input_elements()) * sizeof(float));
+  expected.received = transport_.receive(0, Channel::control, expected.bytes,
+                                         {"a batch to encode, " + describe_batch(batch)});
+}
+
+void BatchEncoder::begin(Batch& batch) {
+  if (batch.received) {
+    batch.received->wait();
+    batch.received.reset();
+    batch.inputs = inputs_of(batch.command, encoder_, batch.bytes);
+    batch.bytes = {};
   }
-  for (const auto& out : sent) {
+  const auto start = Clock::now();
+  std::vector<const EncoderInput*> inputs;
+  for (const auto& input : batch.inputs) inputs.push_back(input.get());
+  runner_.start(inputs);
+  batch.inputs.clear();
+  batch.begun = true;
+  busy_ns_ += std::chrono::nanoseconds(Clock::now() - start).count();
+}
+
+std::optional<BatchEncoder::Made> BatchEncoder::advance() {
+  auto& batch = batches_.front();
+  if (!batch.begun) {
+    begin(batch);
+    return std::nullopt;
+  }
+  const auto start = Clock::now();
+  std::optional<Made> made;
+  if (!runner_.advance()) {
+    auto rows = std::make_shared<std::vector<float>>();
+    rows->reserve(static_cast<std::size_t>(batch.command.rows() * encoder_.hidden));
+    for (const auto& memory : runner_.take()) rows->insert(rows->end(), memory.begin(), memory.end());
+    made = Made{batch.command, std::move(rows)};
+    batches_.pop_front();
+    send(*made);
+  }
+  busy_ns_ += std::chrono::nanoseconds(Clock::now() - start).count();
+  return made;
+}
+
+void BatchEncoder::send(const Made& made) {
+  const auto done = [](const auto& ticket) { return ticket->done(); };
+  while (!sent_.empty() && std::ranges::all_of(sent_.front().tickets, done)) sent_.pop_front();
+  auto& out = sent_.emplace_back(Sent{made.rows, {}});
+  for (int stage = 0; stage < stages_; ++stage) {
+    if (stage == transport_.rank()) continue;
+    out.tickets.push_back(
+        transport_.send(stage, Channel::memory, std::as_bytes(std::span(*made.rows)),
+                        {"memories for stage " + std::to_string(stage) + ", " + describe_batch(made.batch)}));
+  }
+}
+
+void BatchEncoder::finish() {
+  for (const auto& out : sent_) {
     for (const auto& ticket : out.tickets) ticket->wait();
   }
+  sent_.clear();
+}
+
+StageReport encode_batches(BatchEncoder& encoder, Transport& transport) {
+  StageReport report;
+  for (;;) {
+    Descriptor command;
+    const auto next = transport.receive(0, Channel::control, std::as_writable_bytes(std::span(&command, 1)),
+                                        {"the next batch to encode"});
+    while (encoder.busy() && !next->done()) encoder.advance();
+    next->wait();
+    if (command.command == Command::finish) break;
+    if (command.command != Command::encode)
+      throw_internal("a rank without layers was told something else than to encode");
+    encoder.expect(command);
+  }
+  encoder.finish();
+  report.encode_ns = encoder.busy_ns();
   report.bytes_sent = transport.bytes_sent();
   return report;
 }

@@ -57,6 +57,11 @@ class Preparer {
     }
     const auto steps = options.num_inference_steps.value_or(stack_.defaults.steps);
     out.scheduler = std::make_shared<const Scheduler>(make_scheduler(side_.scheduler, steps));
+    // diffusers' pipelines of this kind would hand the latent on as it is, and make nonsense in silence.
+    if (out.scheduler->start_scale() != 1 || out.scheduler->input_divisor(0) != 1)
+      throw_refused(
+          "the pipeline's scheduler wants its latents scaled by the noise level, and a stack of this kind "
+          "reads them as they are; give it a flow scheduler (UniPC, DPM-Solver++, FlowMatchEuler)");
     check_latent(out, request);
     out.latent = request.latent;
     check_memory(out);

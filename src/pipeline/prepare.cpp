@@ -1,6 +1,8 @@
 #include "pipeline/prepare.hpp"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
@@ -168,6 +170,24 @@ void check_speech_keys(const Json& generate, const std::string& what) {
   }
 }
 
+// Keys of pictures change nothing here: who gave them expects otherwise. Guidance is of pictures and of
+// sound.
+void check_no_picture_keys(const Json& generate, const std::string& what, bool guided) {
+  constexpr std::array<std::string_view, 6> kPictureKeys = {
+      "num_inference_steps", "height", "width", "num_frames", "num_videos_per_prompt", "max_sequence_length"};
+  for (const auto& [key, value] : generate.items()) {
+    const bool of_pictures = std::ranges::find(kPictureKeys, key) != kPictureKeys.end();
+    if (!value.is_null() && (of_pictures || (key == "guidance_scale" && !guided)))
+      throw_bad_data(what + ": '" + key +
+                     "' is of pictures, and this model answers token by token; leave it out");
+  }
+}
+
+void check_no_picture(const Request& request) {
+  if (!request.negative_prompt.empty() || !request.latent.empty())
+    throw_bad_data("`negative_prompt` and `latent` are of pictures, and this model answers token by token");
+}
+
 void check_token_keys(const Request& request) {
   for (const auto& [key, value] : request.generate.items()) {
     if (!value.is_null() && (is_speech_key(key) || value.is_array()))
@@ -300,6 +320,7 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
     return speech ? without_speech_keys(generate) : generate;
   };
   const auto defaults = parse_generate(text_keys(job.generate), "the job's generate");
+  check_no_picture_keys(job.generate, "the job's generate", limits.codebooks.has_value());
   std::vector<PreparedRequest> prepared;
   for (std::size_t index = 0; index < job.requests.size(); ++index) {
     const auto& request = job.requests[index];
@@ -307,6 +328,8 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
     out.id = request.id;
     try {
       out.options = parse_generate(text_keys(request.generate), "generate", defaults);
+      check_no_picture_keys(request.generate, "generate", limits.codebooks.has_value());
+      check_no_picture(request);
       if (speech && !std::holds_alternative<Tokens>(request.input)) {
         if (const auto* unusable = std::get_if<Unusable>(&request.input)) throw_bad_data(unusable->why);
         if (!request.audio) throw_bad_data(kNoSound);

@@ -8,6 +8,7 @@
 
 #include "core/error.hpp"
 #include "pipeline/commander.hpp"
+#include "pipeline/describe.hpp"
 #include "pipeline/latent_rows.hpp"
 #include "pipeline/refinement_work.hpp"
 
@@ -15,6 +16,8 @@ namespace diffuse {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr std::int32_t kMostBranches = 2;
 
 // What the schedule knows as a picture's number, a message as its request.
 class RefinementDriver {
@@ -61,6 +64,7 @@ class RefinementDriver {
       land();
     }
     collect(true);
+    if (report_.stopped) leave_pictures();
     report_.stages = commander_.finish(stage_);
     report_.wall_ns = nanoseconds_since(start);
     return std::move(report_);
@@ -74,7 +78,6 @@ class RefinementDriver {
     std::vector<std::int64_t> issued;   // of each branch: steps that were begun
     std::int64_t lanes_left = 0;        // that are not collected yet
     std::vector<std::vector<std::uint64_t>> digests;
-    std::vector<std::vector<float>> memories;  // of branches that are not admitted yet
     bool failed = false;
   };
   struct Flight {
@@ -108,30 +111,28 @@ class RefinementDriver {
 
   std::string about(const Descriptor& step) const { return describe_requests(step, slots_); }
 
-  // The texts of all its branches, told to every stage in one batch.
+  // A branch's text, by the name that its memory goes by.
+  static std::int32_t text_number(std::size_t picture, std::int32_t branch) {
+    return static_cast<std::int32_t>(picture) * kMostBranches + branch;
+  }
+
+  // The texts of all its branches in one batch, which this rank encodes at once.
   void encode(std::size_t index) {
     const auto& picture = pictures_[index];
-    auto& state = states_[index];
     const auto start = Clock::now();
     Descriptor command;
     command.command = Command::encode;
-    std::vector<const EncoderInput*> inputs;
     for (const auto& text : picture.texts) {
-      inputs.push_back(text.get());
-      auto& entry = command.entry[command.entries++];
+      auto& entry = command.entry[command.entries];
+      entry.slot = text_number(index, command.entries++);
       entry.rows = static_cast<std::int32_t>(picture.text_rows);
+      entry.first_position = static_cast<std::int64_t>(text->ids.size());
+      entry.token = static_cast<std::int32_t>(picture.request);
     }
-    for (const auto* input : inputs)
-      state.memories.push_back(plan_.encoder->encode(std::span(&input, 1)).front());
-    report_.encode_ns += nanoseconds_since(start);
     commander_.tell(command, "the texts of request " + std::to_string(picture.request));
-    if (commander_.stages() == 1) return;
-    std::vector<std::byte> bytes;
-    for (const auto& memory : state.memories) {
-      const auto rows = std::as_bytes(std::span(memory));
-      bytes.insert(bytes.end(), rows.begin(), rows.end());
-    }
-    commander_.follow_up(std::move(bytes), "texts");
+    stage_.encode(command, picture.texts);
+    while (stage_.encoding()) stage_.encode_on();
+    report_.encode_ns += nanoseconds_since(start);
   }
 
   void carry_out(const Encode&) { throw_internal("the schedule of refinement asks for an encoding"); }
@@ -154,9 +155,9 @@ class RefinementDriver {
                              static_cast<std::int32_t>(picture.grid.height),
                              static_cast<std::int32_t>(picture.grid.width)};
     slots_[static_cast<std::size_t>(admit.slot)] = command.sampling;
+    command.sequence = text_number(admit.sequence, admit.lane);
     commander_.tell(command, "request " + std::to_string(picture.request));
-    const auto memory = std::exchange(state.memories.at(static_cast<std::size_t>(admit.lane)), {});
-    stage_.admit(command, {}, memory);
+    stage_.admit(command, {});
   }
 
   void carry_out(const Run& run) {
@@ -177,9 +178,6 @@ class RefinementDriver {
     const auto [first, count] = elements(entry.first_position, entry.first_position + entry.rows);
     std::vector<float> rows(picture.rows.begin() + static_cast<std::ptrdiff_t>(first),
                             picture.rows.begin() + static_cast<std::ptrdiff_t>(first + count));
-    const auto divisor = picture.scheduler->input_divisor(at);
-    if (divisor != 1)
-      for (auto& value : rows) value /= divisor;
     commander_.tell(step, about(step));
     auto& flight = flights_.emplace_back(Flight{step, {}, nullptr});
     if (commander_.stages() > 1) {
@@ -272,6 +270,21 @@ class RefinementDriver {
     if (events_.progress) {
       events_.progress("request " + std::to_string(picture.request) + ", step " + std::to_string(done) +
                        " of " + std::to_string(picture.scheduler->steps()));
+    }
+  }
+
+  void leave_pictures() const {
+    if (!events_.on_stopped) return;
+    for (std::size_t index = 0; index < pictures_.size(); ++index) {
+      const auto& picture = pictures_[index];
+      const auto& state = states_[index];
+      const auto step = state.stepped.front();
+      const bool between = std::all_of(state.stepped.begin(), state.stepped.end(),
+                                       [&](std::int64_t other) { return other == step; });
+      const bool under_way =
+          step > picture.first_step && step < static_cast<std::int64_t>(picture.scheduler->steps());
+      if (between && under_way && !state.failed)
+        events_.on_stopped(index, {step, picture.rows, join_states(state.sampler)});
     }
   }
 

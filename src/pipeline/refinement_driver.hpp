@@ -62,6 +62,8 @@ struct RefinementEvents {
   // A step is done; `at` makes the state, where somebody wants it.
   std::function<void(std::size_t picture, std::int64_t step, const std::function<PictureState()>& at)>
       on_step = {};
+  // The run was stopped, and leaves a picture between two steps that it has come to.
+  std::function<void(std::size_t picture, const PictureState& state)> on_stopped = {};
   // All its steps are done: the latent's rows. Or it went wrong, and `problem` says how.
   std::function<void(std::size_t picture, std::vector<float> rows, const std::string& problem)> on_latent;
   // It has left the stages; with tracing, digests of all layers: [depth + 1][branches * steps].
@@ -83,7 +85,6 @@ struct RefinementReport {
 struct RefinementPlan {
   std::vector<std::int64_t> layers;  // of digests that each stage holds: its own, and one more on the first
   std::int64_t kv_pages = 0;
-  EncoderRunner* encoder = nullptr;  // on rank 0
   bool trace = false;
 };
 

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "pipeline/commander.hpp"
 #include "pipeline/split_run.hpp"
 
 namespace diffuse {
@@ -16,7 +17,7 @@ RefinementReport SplitRun::refine(std::vector<Picture> pictures, const RunOption
   std::int64_t all_pages = 0;
   for (const auto& picture : pictures) {
     mine.max_rows = std::max(mine.max_rows, picture.grid.tokens());
-    mine.encode_rows = std::max(mine.encode_rows, picture.text_rows);
+    mine.encode_rows = std::max(mine.encode_rows, picture.branches() * picture.text_rows);
     mine.history = std::max(mine.history, static_cast<std::uint8_t>(picture.keeps_history()));
   }
   // All slots keep as many steps.
@@ -30,15 +31,12 @@ RefinementReport SplitRun::refine(std::vector<Picture> pictures, const RunOption
   const auto& slice = plan_.ranks.front();
   if (!slice.encoder) throw_internal("rank 0 does not hold the text encoder of a stack that refines");
   RefinementExecutor executor(recipe_, slice, backend_, weights_, refinement_limits(setup));
+  auto encoder = make_encoder(setup.encode_rows);
   Stage stage(RefinementWork(executor, backend_, options.trace), backend_, transport_, recipe_,
-              {.stages = plan_.stages, .encoder = plan_.encoder, .flip = options.flip});
-  EncoderRunner encoder(recipe_, *weights_.encoder, backend_, setup.encode_rows);
+              {.stages = plan_.stages, .flip = options.flip}, &*encoder);
   RefinementPlan plan;
-  for (const auto& each : plan_.ranks) {
-    if (!each.idle()) plan.layers.push_back(each.layers() + (each.front ? 1 : 0));
-  }
+  plan.layers = digest_layers(plan_);
   plan.kv_pages = setup.kv_pages;
-  plan.encoder = &encoder;
   plan.trace = options.trace;
   auto report = diffuse::refine(stage, transport_, *recipe_.refinement, std::move(pictures), plan, events);
   log_.end_progress();
@@ -49,7 +47,7 @@ void SplitRun::follow_refinement(const Setup& setup) {
   const auto& slice = plan_.ranks[static_cast<std::size_t>(transport_.rank())];
   RefinementExecutor executor(recipe_, slice, backend_, weights_, refinement_limits(setup));
   Stage stage(RefinementWork(executor, backend_, setup.trace != 0), backend_, transport_, recipe_,
-              {.stages = plan_.stages, .encoder = plan_.encoder, .flip = {}});
+              {.stages = plan_.stages, .flip = {}});
   const auto report = stage.loop();
   transport_.send_now(0, Channel::result, std::as_bytes(std::span(&report, 1)), {"the report of a stage"});
 }

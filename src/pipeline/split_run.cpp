@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/hash.hpp"
+#include "pipeline/commander.hpp"
 #include "pipeline/encoder_stage.hpp"
 
 namespace diffuse {
@@ -106,7 +107,8 @@ std::string SplitRun::tensors_hash(const std::map<std::string, std::uint64_t>& b
 
 SplitRun::Setup SplitRun::agree(const Setup& mine) {
   Setup setup = mine;
-  const auto text = plan_.slices();
+  auto text = plan_.slices();
+  if (!plan_.encoders.empty()) text += ", and who encodes: " + plan_.encoders_text();
   setup.plan = digest64(std::as_bytes(std::span(text)));
   if (transport_.rank() == 0) {
     for (int peer = 1; peer < transport_.size(); ++peer) {
@@ -158,6 +160,10 @@ DriverReport SplitRun::run(const std::vector<Sequence>& sequences, const RunOpti
   const auto max_rows = options.chunk + schedule.max_group;
   schedule.encode_rows = encode_rows(sequences);
   schedule.encode_inputs = static_cast<std::int32_t>(EncoderRunner::kMostInputs);
+  // Rank 0 last: the others begin while it makes the next inputs ready.
+  schedule.encoders = plan_.encoders;
+  if (schedule.encoders.empty()) schedule.encoders = {0};
+  if (schedule.encoders.front() == 0) std::ranges::rotate(schedule.encoders, schedule.encoders.begin() + 1);
   const auto setup = agree({.max_rows = max_rows,
                             .kv_pages = schedule.kv_pages,
                             .encode_rows = schedule.encode_rows,
@@ -171,15 +177,11 @@ DriverReport SplitRun::run(const std::vector<Sequence>& sequences, const RunOpti
                      .kv_pages = setup.kv_pages,
                      .trace = options.trace,
                      .watched = options.watched});
+  auto encoder = make_encoder(setup.encode_rows);
   Stage stage(TextWork(executor, backend_), backend_, transport_, recipe_,
-              {.stages = plan_.stages, .encoder = plan_.encoder, .flip = options.flip});
-  std::optional<EncoderRunner> encoder;
-  if (slice.encoder) encoder.emplace(recipe_, *weights_.encoder, backend_, setup.encode_rows);
+              {.stages = plan_.stages, .flip = options.flip}, encoder ? &*encoder : nullptr);
   DriverPlan driver;
-  for (const auto& each : plan_.ranks) driver.layers.push_back(each.layers() + (each.front ? 1 : 0));
-  driver.encoder = {.rank = plan_.encoder,
-                    .runner = encoder ? &*encoder : nullptr,
-                    .hidden = recipe_.encoder ? recipe_.encoder->hidden : 0};
+  driver.layers = digest_layers(plan_);
   driver.watched = options.watched;
   driver.trace = options.trace;
   auto report = drive(stage, transport_, schedule, sequences, driver, events);
@@ -203,17 +205,25 @@ void SplitRun::follow() {
                      .kv_pages = setup.kv_pages,
                      .trace = setup.trace != 0,
                      .watched = agree_on_watched({}, setup.watched)});
+  auto encoder = make_encoder(setup.encode_rows);
   Stage stage(TextWork(executor, backend_), backend_, transport_, recipe_,
-              {.stages = plan_.stages, .encoder = plan_.encoder, .flip = {}});
+              {.stages = plan_.stages, .flip = {}}, encoder ? &*encoder : nullptr);
   const auto report = stage.loop();
   transport_.send_now(0, Channel::result, std::as_bytes(std::span(&report, 1)), {"the report of a stage"});
 }
 
 void SplitRun::encode(std::int64_t rows) {
-  EncoderRunner runner(recipe_, *weights_.encoder, backend_, rows);
-  const auto report = encode_batches(runner, *recipe_.encoder, transport_, plan_.stages);
+  auto runner = make_encoder(rows);
+  BatchEncoder encoder(*runner, *recipe_.encoder, transport_, plan_.stages);
+  const auto report = encode_batches(encoder, transport_);
   transport_.send_now(0, Channel::result, std::as_bytes(std::span(&report, 1)),
-                      {"the report of the encoder's rank"});
+                      {"the report of a rank that encodes"});
+}
+
+// Where this rank holds a copy; `rows` at once.
+std::optional<EncoderRunner> SplitRun::make_encoder(std::int64_t rows) {
+  if (!weights_.encoder) return std::nullopt;
+  return std::optional<EncoderRunner>(std::in_place, recipe_, *weights_.encoder, backend_, rows);
 }
 
 }  // namespace diffuse

@@ -14,6 +14,7 @@
 #include "core/log.hpp"
 #include "pipeline/driver.hpp"
 #include "pipeline/refinement_driver.hpp"
+#include "slice/encoder.hpp"
 #include "slice/executor.hpp"
 #include "slice/plan.hpp"
 
@@ -74,6 +75,7 @@ class SplitRun {
   void encode(std::int64_t rows);
   RefinementLimits refinement_limits(const Setup& setup) const;
   void follow_refinement(const Setup& setup);
+  std::optional<EncoderRunner> make_encoder(std::int64_t rows);
 
   const Recipe& recipe_;
   const Plan& plan_;

@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "core/error.hpp"
+#include "pipeline/describe.hpp"
+#include "pipeline/encoder_stage.hpp"
 
 namespace diffuse {
 namespace {
@@ -18,33 +20,25 @@ std::int64_t nanoseconds_since(Clock::time_point start) {
 }  // namespace
 
 Stage::Stage(StageWork work, Backend& backend, Transport& transport, const Recipe& recipe,
-             const StageOptions& options)
+             const StageOptions& options, EncoderRunner* encoder)
     : work_(std::move(work)),
       backend_(backend),
       transport_(transport),
       recipe_(recipe),
       options_(options),
       rank_(transport.rank()),
-      staged_(!backend.host_addressable() && !transport.carries_device_memory()) {
+      staged_(!backend.host_addressable() && !transport.carries_device_memory()),
+      memories_(transport, recipe.encoder ? recipe.encoder->hidden : 0) {
   carries_.resize(static_cast<std::size_t>(options_.stages == 1 ? 1 : options_.carries));
   for (auto& carry : carries_) {
     carry.buffer = std::visit([](const auto& each) { return each.make_carry(); }, work_);
     if (staged_) carry.host.resize(carry.buffer.bytes());
   }
+  if (encoder != nullptr)
+    encoder_ = std::make_unique<BatchEncoder>(*encoder, *recipe.encoder, transport, options.stages);
 }
 
 Stage::~Stage() = default;
-
-std::string describe_requests(const Descriptor& step, std::span<const SampleSpec> slots) {
-  constexpr int kMostNamed = 4;
-  std::string text = "step " + std::to_string(step.number) + ", request";
-  for (int i = 0; i < std::min<int>(step.entries, kMostNamed); ++i) {
-    const auto slot = static_cast<std::size_t>(step.entry[static_cast<std::size_t>(i)].slot);
-    text += (i == 0 ? " " : ", ") + std::to_string(slots[slot].request);
-  }
-  if (step.entries > kMostNamed) text += " and " + std::to_string(step.entries - kMostNamed) + " more";
-  return text;
-}
 
 const RankSlice& Stage::slice() const {
   return std::visit([](const auto& work) -> const RankSlice& { return work.slice(); }, work_);
@@ -86,45 +80,79 @@ void Stage::flip_bit(Carry& carry, std::int64_t row) {
   backend_.synchronize();
 }
 
-Stage::Pending Stage::next_command() {
-  const auto listen = [&] {
-    incoming_ticket_ = transport_.receive(
-        0, Channel::control, std::as_writable_bytes(std::span(&incoming_, 1)),
-        {"the next descriptor for layer " + std::to_string(slice().first_layer) + ", " + last_step_});
-  };
-  if (!incoming_ticket_) listen();
-  // Descriptors that are here already are looked at ahead, so that the rows of the next step can arrive while
-  // this one is computed; one carry stays free for the step under way.
-  while (pending_.empty() ||
-         (pending_.size() + 1 < carries_.size() && incoming_ticket_ && incoming_ticket_->done())) {
-    if (!incoming_ticket_) break;
-    incoming_ticket_->wait();
-    Pending pending{incoming_, 0};
-    incoming_ticket_.reset();
-    if (pending.command.command == Command::step) {
-      last_step_ = "after " + describe(pending.command);
-      pending.carry = take_carry();
-      auto& carry = carries_[pending.carry];
-      carry.received = transport_.receive(
-          rank_ - 1, Channel::carry, travelling(carry, pending.command.rows()), {describe(pending.command)});
-    }
-    if (pending.command.command == Command::admit) {
-      // At once, for messages about the steps behind it; whoever held the slot before has left it on all
-      // stages.
-      spec_of(pending.command.slot) = pending.command.sampling;
-    }
-    if (pending.command.command == Command::admit && last() && pending.command.sampling.reads_history()) {
-      std::vector<std::int32_t> told(
-          static_cast<std::size_t>(pending.command.prompt_tokens + pending.command.sampling.rules));
-      transport_.receive_now(0, Channel::control, std::as_writable_bytes(std::span(told)),
-                             {"the prompt of a request whose tokens depend on it"});
-      told_.push_back(std::move(told));
-    }
-    if (pending.command.command == Command::encode) expect_memories(pending.command);
-    const bool more = pending.command.command != Command::finish;
-    pending_.push_back(pending);
-    if (more) listen();
+void Stage::listen() {
+  incoming_ticket_ = transport_.receive(
+      0, Channel::control, std::as_writable_bytes(std::span(&incoming_, 1)),
+      {"the next descriptor for layer " + std::to_string(slice().first_layer) + ", " + last_step_});
+}
+
+// Waits for the next descriptor and posts the receives of what it announces.
+void Stage::take_in() {
+  incoming_ticket_->wait();
+  Pending pending{incoming_, 0};
+  incoming_ticket_.reset();
+  const auto& command = pending.command;
+  if (command.command == Command::step) {
+    last_step_ = "after " + describe(command);
+    pending.carry = take_carry();
+    auto& carry = carries_[pending.carry];
+    carry.received =
+        transport_.receive(rank_ - 1, Channel::carry, travelling(carry, command.rows()), {describe(command)});
   }
+  if (command.command == Command::admit) {
+    // At once, for messages about the steps behind it; whoever held the slot before has left it on all
+    // stages.
+    spec_of(command.slot) = command.sampling;
+  }
+  if (command.command == Command::admit && last() && command.sampling.reads_history()) {
+    std::vector<std::int32_t> told(static_cast<std::size_t>(command.prompt_tokens + command.sampling.rules));
+    transport_.receive_now(0, Channel::control, std::as_writable_bytes(std::span(told)),
+                           {"the prompt of a request whose tokens depend on it"});
+    told_.push_back(std::move(told));
+  }
+  if (command.command == Command::encode) {
+    memories_.expect(command);
+    if (command.encoder == rank_) encoder_->expect(command);
+  }
+  heard_all_ = command.command == Command::finish;
+  pending_.push_back(pending);
+  if (!heard_all_) listen();
+}
+
+// Descriptors that are here already are looked at ahead, so that the rows of the next step can arrive while
+// this one is computed; one carry stays free for the step under way.
+void Stage::look_ahead() {
+  if (!incoming_ticket_ && !heard_all_) listen();
+  while (pending_.size() + 1 < carries_.size() && incoming_ticket_ && incoming_ticket_->done()) take_in();
+}
+
+bool Stage::command_is_at_hand() {
+  look_ahead();
+  if (pending_.empty()) return false;
+  const auto& next = pending_.front();
+  return next.command.command != Command::step || carries_[next.carry].received->done();
+}
+
+// Between two blocks go the steps that were at hand after the first: neither keeps the other waiting for
+// long.
+bool Stage::encodes_next() {
+  if (!encoding()) return false;
+  if (before_block_ > 0 && command_is_at_hand()) {
+    --before_block_;
+    return false;
+  }
+  return true;
+}
+
+Stage::Pending Stage::next_command() {
+  while (encodes_next()) {
+    encode_on();
+    look_ahead();
+    before_block_ = pending_.size();
+  }
+  look_ahead();
+  if (pending_.empty()) take_in();
+  look_ahead();
   const auto next = pending_.front();
   pending_.pop_front();
   return next;
@@ -133,10 +161,12 @@ Stage::Pending Stage::next_command() {
 StageReport Stage::loop() {
   for (;;) {
     const auto start = Clock::now();
+    const auto encoded = encoder_ ? encoder_->busy_ns() : 0;
     auto pending = next_command();
     const bool step = pending.command.command == Command::step;
     if (step) carries_[pending.carry].received->wait();
-    if (report_.steps > 0 && step) report_.waited_ns += nanoseconds_since(start);
+    if (report_.steps > 0 && step)
+      report_.waited_ns += nanoseconds_since(start) - (encoder_ ? encoder_->busy_ns() - encoded : 0);
     if (pending.command.command == Command::finish) return finish();
     carry_out(pending);
   }
@@ -146,14 +176,13 @@ void Stage::carry_out(Pending& pending) {
   const auto& command = pending.command;
   switch (command.command) {
     case Command::encode:
-      return;  // what comes of it is on its way
+      return;  // what it announces is under way
     case Command::admit:
       admit_slot(command);
       if (last() && command.sampling.reads_history()) {
         std::visit([&](auto& work) { work.tell(command, told_.front()); }, work_);
         told_.pop_front();
       }
-      if (command.brings_memory()) take_memory(command);
       return;
     case Command::step: {
       auto& carry = carries_[pending.carry];
@@ -178,51 +207,39 @@ void Stage::carry_out(Pending& pending) {
   }
 }
 
-// What reads no memory reads rows of zeros.
 void Stage::admit_slot(const Descriptor& command) {
   std::visit(
       [&](auto& work) {
         work.admit(command);
-        if (command.no_memory == 0) return;
-        const auto elements = static_cast<std::size_t>(command.memory_rows * recipe_.encoder->hidden);
-        work.remember(command.slot, std::vector<float>(elements));
+        if (command.no_memory != 0) {
+          // What reads no memory reads rows of zeros.
+          const auto elements = static_cast<std::size_t>(command.memory_rows * recipe_.encoder->hidden);
+          work.remember(command.slot, std::vector<float>(elements));
+        } else if (command.brings_memory()) {
+          work.remember(command.slot, memories_.take(command.sequence).rows);
+        }
       },
       work_);
 }
 
-void Stage::expect_memories(const Descriptor& command) {
-  auto& batch = memories_.emplace_back();
-  batch.rows.resize(static_cast<std::size_t>(command.rows() * recipe_.encoder->hidden));
-  batch.received =
-      transport_.receive(options_.encoder, Channel::control, std::as_writable_bytes(std::span(batch.rows)),
-                         {"what rank " + std::to_string(options_.encoder) + " encodes"});
-}
-
-// Of the oldest batch, the memory that was not taken yet.
-void Stage::take_memory(const Descriptor& command) {
-  if (memories_.empty()) throw_internal("a sequence is admitted before its memory was sent");
-  auto& batch = memories_.front();
-  if (batch.received) {
-    batch.received->wait();
-    batch.received.reset();
-  }
-  const auto count = static_cast<std::size_t>(command.memory_rows * recipe_.encoder->hidden);
-  const auto memory = std::span<const float>(batch.rows).subspan(batch.taken, count);
-  std::visit([&](auto& work) { work.remember(command.slot, memory); }, work_);
-  batch.taken += count;
-  if (batch.taken == batch.rows.size()) memories_.pop_front();
-}
-
-void Stage::admit(const Descriptor& command, std::span<const std::int32_t> told,
-                  std::span<const float> memory) {
-  spec_of(command.slot) = command.sampling;
+void Stage::admit(const Descriptor& command, std::span<const std::int32_t> told) {
   admit_slot(command);
-  std::visit(
-      [&](auto& work) {
-        if (command.brings_memory()) work.remember(command.slot, memory);
-        if (last() && command.sampling.reads_history()) work.tell(command, told);
-      },
-      work_);
+  spec_of(command.slot) = command.sampling;
+  if (last() && command.sampling.reads_history())
+    std::visit([&](auto& work) { work.tell(command, told); }, work_);
+}
+
+void Stage::encode(const Descriptor& batch, std::vector<std::shared_ptr<const EncoderInput>> inputs) {
+  memories_.expect(batch);
+  if (batch.encoder == rank_) encoder_->give(batch, std::move(inputs));
+}
+
+bool Stage::encoding() const {
+  return encoder_ && encoder_->busy();
+}
+
+void Stage::encode_on() {
+  if (const auto made = encoder_->advance()) memories_.put(made->batch, made->rows);
 }
 
 std::vector<std::byte> Stage::run(const Descriptor& step, std::span<const std::byte> input) {
@@ -239,10 +256,11 @@ StageReport Stage::finish() {
   }
   for (auto& answer : answers_) answer.sent->wait();
   answers_.clear();
-  for (auto& batch : memories_) {
-    if (batch.received) batch.received->wait();  // a stopped run leaves some that nobody takes
+  memories_.finish();
+  if (encoder_) {
+    encoder_->finish();
+    report_.encode_ns = encoder_->busy_ns();
   }
-  memories_.clear();
   report_.bytes_sent = transport_.bytes_sent();
   return report_;
 }

@@ -98,16 +98,19 @@ void refuse_second_stack(const Json& index) {
 }
 
 // Of the pipeline itself; components have configs of their own.
-void check_index(const Json& index, const RecipeOptions& options) {
+void check_index(const Json& index, const RecipeOptions& options, Recipe& recipe) {
   refuse_second_stack(index);
   for (const auto& [key, value] : index.items()) {
-    const bool known = key.starts_with("_") || value.is_array() || key == "boundary_ratio" ||
-                       key == "expand_timesteps" || says_nothing(value) ||
-                       std::find(options.accept.begin(), options.accept.end(), key) != options.accept.end();
-    if (!known)
+    if (key.starts_with("_") || value.is_array() || says_nothing(value)) continue;
+    if (std::find(options.accept.begin(), options.accept.end(), key) != options.accept.end()) {
+      recipe.accepted.push_back(key);
+      recipe.notes.push_back("model_index.json's " + shown(key) + " = " + shown(value) +
+                             " is not read, as accepted");
+    } else {
       throw_refused("cannot run yet: model_index.json has " + shown(key) + " = " + shown(value) +
                     ", which this build does not know; name it by --accept " + key +
                     " if it changes nothing");
+    }
   }
 }
 
@@ -300,15 +303,15 @@ const Json& component_of(const PipelineConfig& pipeline, const char* name) {
 
 Recipe build_refinement(const PipelineConfig& pipeline, const TensorHeaders& headers,
                         const RecipeOptions& options) {
+  Recipe recipe;
   const auto& facts = facts_for(pipeline.index);
-  check_index(pipeline.index, options);
+  check_index(pipeline.index, options, recipe);
   const auto& config = component_of(pipeline, kStackComponent);
   ConfigReader stack(config);
   ConfigReader text(component_of(pipeline, kTextComponent), std::string(kTextComponent) + ".");
   refuse_pictures(config);
   for (const auto* const key : {"_class_name", "_diffusers_version"}) stack.mark_read(key);
 
-  Recipe recipe;
   recipe.shape = "iterative refinement";
   recipe.model_type = std::string(facts.stack);
   TensorBook book(headers);

@@ -103,7 +103,7 @@ class Builder {
     const auto* list =
         list_of(config_, "dim_mult", "a list of whole numbers from 1 to 64",
                 [](const Json& each) { return each.is_number_integer() && each >= 1 && each <= 64; });
-    const auto multiples =
+    auto multiples =
         list == nullptr ? std::vector<std::int64_t>{1, 2, 4, 4} : list->get<std::vector<std::int64_t>>();
     if (multiples.empty() || multiples.size() > kMostStages)
       throw_bad_data("config.json: 'dim_mult' has " + std::to_string(multiples.size()) +

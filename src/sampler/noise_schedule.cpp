@@ -172,10 +172,8 @@ class Builder {
     // The last bits of a logarithm must not make the last timestep the one before it.
     if (sigma >= levels_.back() * (1 - 1e-7)) return train_ - 1;
     const double log = exact::log(std::max(sigma, 1e-10));
-    std::size_t low = 0;
-    for (std::size_t i = 0; i < logs_.size(); ++i) {
-      if (log - logs_[i] >= 0) low = i;
-    }
+    const auto above = std::upper_bound(logs_.begin(), logs_.end(), log) - logs_.begin();
+    auto low = static_cast<std::size_t>(std::max<std::ptrdiff_t>(above, 1) - 1);
     low = std::min(low, logs_.size() - 2);
     const double weight = std::clamp((logs_[low] - log) / (logs_[low] - logs_[low + 1]), 0.0, 1.0);
     return (1 - weight) * static_cast<double>(low) + weight * static_cast<double>(low + 1);

@@ -192,7 +192,7 @@ class Builder {
 
   SchedulerConfig build() {
     config_.kind = kind();
-    config_.train_steps = reader_.integer("num_train_timesteps", 1000, 1, kMostTrainSteps);
+    config_.train_steps = reader_.integer("num_train_timesteps", 1000, 2, kMostTrainSteps);
     refuse_what_is_not_elementwise();
     read_spacing();
     switch (config_.kind) {

@@ -35,7 +35,10 @@ void ScheduleChecker::on_add(const SequenceNeed& need, std::int64_t before) {
 }
 
 void ScheduleChecker::on_encode(const Encode& encode) {
-  expect(encoding_.empty(), "a batch is encoded while another is");
+  expect(std::ranges::find(config_.encoders, encode.encoder) != config_.encoders.end(),
+         "a rank encodes that does not");
+  auto& under_way = encoding_[encode.encoder];
+  expect(under_way.size() < (encode.encoder == 0 ? 1U : 2U), "a rank is given batches upon batches");
   expect(
       !encode.sequences.empty() && encode.sequences.size() <= static_cast<std::size_t>(config_.encode_inputs),
       "a batch to encode is empty, or has too many inputs");
@@ -51,16 +54,18 @@ void ScheduleChecker::on_encode(const Encode& encode) {
     rows += needs_[index].memory_rows;
   }
   expect(rows <= config_.encode_rows || encode.sequences.size() == 1, "a batch to encode has too many rows");
-  encoding_ = encode.sequences;
+  under_way.push_back(encode.sequences);
 }
 
-void ScheduleChecker::on_encoded() {
-  expect(!encoding_.empty(), "memories come of a batch that nobody encodes");
-  for (const auto index : encoding_) {
+void ScheduleChecker::on_encoded(const Encoded& encoded) {
+  auto& under_way = encoding_[encoded.encoder];
+  expect(!under_way.empty(), "memories come of a batch that nobody encodes");
+  if (under_way.empty()) return;
+  for (const auto index : under_way.front()) {
     sequences_[index].encoded = true;
-    memories_.push_back(index);
+    memories_.insert(index);
   }
-  encoding_.clear();
+  under_way.pop_front();
 }
 
 void ScheduleChecker::on_admit(const Admit& admit) {
@@ -86,10 +91,8 @@ void ScheduleChecker::on_admit(const Admit& admit) {
     expect(kept_.erase(admit.slot) == 1 && admit.memory_from == admit.slot,
            name(admit.sequence) + " follows and is admitted elsewhere");
   } else if (need.memory_rows > 0) {
-    // Stages take the oldest memory that they hold.
-    const bool next = sequence.encoded && !memories_.empty() && memories_.front() == admit.sequence;
-    expect(next, name(admit.sequence) + " is admitted before its memory is there, or out of turn");
-    if (next) memories_.pop_front();
+    expect(sequence.encoded && memories_.erase(admit.sequence) == 1,
+           name(admit.sequence) + " is admitted before its memory is there, or twice");
   }
   auto& owner = owner_[static_cast<std::size_t>(admit.slot)];
   expect(owner < 0, name(admit.sequence) + " is admitted to a slot in use");
@@ -240,7 +243,8 @@ void ScheduleChecker::on_release(const Release& release) {
 
 void ScheduleChecker::at_end(std::span<const std::size_t> unfit) {
   expect(steps_.empty(), "steps are in flight at the end");
-  expect(encoding_.empty() && memories_.empty(), "memories are left at the end");
+  const bool encodes = std::ranges::any_of(encoding_, [](const auto& rank) { return !rank.second.empty(); });
+  expect(!encodes && memories_.empty(), "memories are left at the end");
   expect(std::all_of(owner_.begin(), owner_.end(), [](auto owner) { return owner < 0; }),
          "a slot is held at the end");
   expect(pages_ == 0, "pages are held at the end");

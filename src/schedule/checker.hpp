@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -22,7 +23,7 @@ class ScheduleChecker {
   // A sequence was added; `before` is whom it follows, -1: nobody.
   void on_add(const SequenceNeed& need, std::int64_t before = -1);
   void on_result(const StepDone& done);
-  void on_encoded();
+  void on_encoded(const Encoded& encoded);
   // After the policy says that it is finished; `unfit` are the sequences it reported as such.
   void at_end(std::span<const std::size_t> unfit);
 
@@ -66,9 +67,9 @@ class ScheduleChecker {
   std::vector<Sequence> sequences_;
   std::vector<std::int64_t> owner_;  // a slot's sequence, -1: free
   std::deque<Step> steps_;
-  std::vector<std::size_t> encoding_;
-  std::deque<std::size_t> memories_;  // made and not taken, in order
-  std::set<std::int32_t> kept_;       // slots whose memory waits for a follower
+  std::map<std::int32_t, std::deque<std::vector<std::size_t>>> encoding_;  // batches under way, a rank
+  std::set<std::size_t> memories_;                                         // made and not taken
+  std::set<std::int32_t> kept_;  // slots whose memory waits for a follower
   std::int64_t pages_ = 0;
   std::uint64_t last_number_ = 0;
   std::vector<std::string> problems_;

@@ -27,19 +27,24 @@ void GroupTuner::begin_trial(std::int32_t groups) {
   measuring_ = false;
 }
 
+void GroupTuner::forget() {
+  rates_.clear();
+  again_.clear();
+}
+
 void GroupTuner::disturbed() {
   if (!settled_) begin_trial(groups_);
 }
 
 void GroupTuner::on(const Result& result) {
   if (much_changed(live_, result.live)) {
-    rates_.clear();
+    forget();
     settled_ = false;
     live_ = result.live;
     begin_trial(std::clamp(groups_, result.least, result.most));
   }
   if (groups_ < result.least || groups_ > result.most) {
-    rates_.clear();
+    forget();
     begin_trial(std::clamp(groups_, result.least, result.most));
   }
   if (settled_) return;
@@ -59,8 +64,14 @@ void GroupTuner::on(const Result& result) {
 
 void GroupTuner::conclude(double rate, const Result& result) {
   if (rates_.empty()) best_ = groups_;
-  rates_[groups_] = rate;
-  if (rate > rates_.at(best_) * kWorthwhile) best_ = groups_;
+  auto& known = rates_[groups_];
+  known = std::max(known, rate);  // what disturbs a measurement only ever slows it
+  for (const auto& [groups, found] : rates_) {
+    if (found <= rates_.at(best_) * kWorthwhile) continue;
+    // What is to be left is measured once more: a hiccup must not decide.
+    if (again_.insert(best_).second) return begin_trial(best_);
+    best_ = groups;
+  }
   for (const auto neighbour : {best_ - 1, best_ + 1}) {
     if (neighbour < result.least || neighbour > result.most || rates_.count(neighbour) != 0) continue;
     return begin_trial(neighbour);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 
 namespace diffuse {
 
@@ -32,11 +33,13 @@ class GroupTuner {
 
  private:
   void begin_trial(std::int32_t groups);
+  void forget();
   void conclude(double rate, const Result& result);
 
   std::int32_t groups_;
   std::map<std::int32_t, double> rates_;  // tokens a second, of the numbers tried
   std::int32_t best_ = 1;                 // of these
+  std::set<std::int32_t> again_;          // tried once more
   bool settled_ = false;
   std::int64_t live_ = 0;    // when the trials began
   std::int64_t passed_ = 0;  // tokens since the trial began

@@ -71,15 +71,14 @@ std::int32_t choose_groups(const ScheduleConfig& config, std::int64_t sequences)
 }
 
 AutoregressivePolicy::AutoregressivePolicy(ScheduleConfig config, std::span<const SequenceNeed> needs)
-    : config_(config) {
+    : config_(config), encoding_(config.encoders, config.encode_rows, config.encode_inputs) {
   require(config.stages >= 1, "no stage");
   require(
       config.max_rows_per_step >= 1 && config.max_rows_per_step <= std::numeric_limits<std::int32_t>::max(),
       "the rows of a step do not fit a descriptor");
   require(config.max_group >= 1 && config.max_group <= kMaxEntries, "max_group does not fit a descriptor");
   require(config.groups >= 0 && config.max_in_flight >= 0, "a negative number of groups or steps in flight");
-  require(config.encode_rows >= 1 && config.encode_inputs >= 1 && config.encode_inputs <= kMaxEntries,
-          "a batch to encode that can hold nothing, or does not fit a descriptor");
+  require(config.encode_inputs <= kMaxEntries, "a batch to encode that does not fit a descriptor");
   require(config.page_tokens >= 1 && config.kv_pages >= 0, "a page without tokens, or a negative budget");
 
   require(config.most_lanes >= 1 && config.most_lanes <= config.max_group,
@@ -87,6 +86,7 @@ AutoregressivePolicy::AutoregressivePolicy(ScheduleConfig config, std::span<cons
 
   std::int64_t pages_of_all = 0;
   std::int64_t count = 0;  // lanes
+  std::vector<std::size_t> fitting;
   for (std::size_t i = 0; i < needs.size(); ++i) {
     auto& sequence = sequences_.emplace_back();
     sequence.need = needs[i];
@@ -94,14 +94,13 @@ AutoregressivePolicy::AutoregressivePolicy(ScheduleConfig config, std::span<cons
       sequence.pages = pages_needed(needs[i], config.page_tokens);
       pages_of_all += sequence.pages;
       count += reserved_lanes(needs[i]);
-      waiting_.push_back(i);
+      fitting.push_back(i);
     } else {
       unfit_.push_back(i);
     }
   }
-  std::stable_sort(waiting_.begin(), waiting_.end(), [&](std::size_t a, std::size_t b) {
-    return sequences_[a].need.prompt_tokens < sequences_[b].need.prompt_tokens;
-  });
+  std::ranges::stable_sort(fitting, {}, [&](std::size_t i) { return sequences_[i].need.prompt_tokens; });
+  for (const auto index : fitting) queue(index);
 
   std::int64_t live = count;
   if (pages_of_all > config.kv_pages) {
@@ -146,14 +145,16 @@ std::size_t AutoregressivePolicy::add(const SequenceNeed& need) {
   auto& sequence = sequences_.emplace_back();
   sequence.need = need;
   sequence.pages = pages_needed(need, config_.page_tokens);
-  // The first ones keep their turn: stages hold their memories in that order.
-  const auto turn = waiting_.begin() + static_cast<std::ptrdiff_t>(memories_ + encoding_);
-  waiting_.insert(std::upper_bound(turn, waiting_.end(), need.prompt_tokens,
-                                   [&](std::int64_t prompt, std::size_t other) {
-                                     return prompt < sequences_[other].need.prompt_tokens;
-                                   }),
-                  index);
+  queue(index);
   return index;
+}
+
+// By prompt length, among those that wait for the same.
+void AutoregressivePolicy::queue(std::size_t index) {
+  const auto& need = sequences_[index].need;
+  if (need.memory_rows > 0) return encoding_.add(index, need.prompt_tokens, need.memory_rows);
+  const auto prompt_of = [&](std::size_t other) { return sequences_[other].need.prompt_tokens; };
+  ready_.insert(std::ranges::upper_bound(ready_, need.prompt_tokens, {}, prompt_of), index);
 }
 
 std::size_t AutoregressivePolicy::follow(std::size_t ended, const SequenceNeed& need) {
@@ -260,15 +261,18 @@ void AutoregressivePolicy::on(const StepDone& done) {
   if (stopping_ && flights_.empty()) cancel_running();
 }
 
-void AutoregressivePolicy::on(const Encoded&) {
-  require(encoding_ > 0, "the end of a batch that nobody encodes");
-  if (!waiting_.empty()) memories_ += encoding_;  // else a stop was asked for meanwhile
-  encoding_ = 0;
+void AutoregressivePolicy::on(const Encoded& encoded) {
+  for (const auto index : encoding_.on(encoded)) {
+    if (cancelled_) continue;
+    ready_.push_back(index);
+    rows_ahead_ += sequences_[index].need.memory_rows;
+  }
 }
 
 void AutoregressivePolicy::cancel_waiting() {
-  waiting_.clear();
-  memories_ = 0;
+  cancelled_ = true;
+  encoding_.cancel();
+  ready_.clear();
 }
 
 void AutoregressivePolicy::cancel_running() {
@@ -281,7 +285,7 @@ void AutoregressivePolicy::cancel_running() {
 }
 
 bool AutoregressivePolicy::finished() const {
-  return waiting_.empty() && admitted_ == 0 && flights_.empty() && encoding_ == 0;
+  return waiting() == 0 && admitted_ == 0 && flights_.empty();
 }
 
 std::int64_t AutoregressivePolicy::prefill_rows_at_hand() const {
@@ -291,11 +295,11 @@ std::int64_t AutoregressivePolicy::prefill_rows_at_hand() const {
             prompt_lanes(sequences_[index].need);
   auto lanes = slots_ - lanes_in_use_;
   auto pages = config_.kv_pages - pages_in_use_;
-  for (std::size_t place = 0; place < waiting_.size(); ++place) {
-    const auto& sequence = sequences_[waiting_[place]];
+  for (const auto index : ready_) {
+    const auto& sequence = sequences_[index];
     lanes -= reserved_lanes(sequence.need);
     pages -= sequence.pages;
-    if (rows >= config_.max_rows_per_step || lanes < 0 || pages < 0 || !has_memory(place)) break;
+    if (rows >= config_.max_rows_per_step || lanes < 0 || pages < 0) break;
     rows += sequence.need.prompt_tokens * prompt_lanes(sequence.need);
   }
   return rows;
@@ -383,7 +387,7 @@ void AutoregressivePolicy::add_guided(Descriptor& step, const Sequence& sequence
 bool AutoregressivePolicy::most_places_are_empty() const {
   std::size_t decoding = 0;
   for (const auto& group : groups_) decoding += lanes_of(group);
-  return 2 * decoding < std::min(static_cast<std::size_t>(slots_), admitted_ + waiting_.size());
+  return 2 * decoding < std::min(static_cast<std::size_t>(slots_), admitted_ + waiting());
 }
 
 std::int64_t AutoregressivePolicy::riding_rows() const {
@@ -394,50 +398,55 @@ std::int64_t AutoregressivePolicy::riding_rows() const {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(rows / cost.row));
 }
 
-// Of the sequences that wait, that at `place`.
-bool AutoregressivePolicy::has_memory(std::size_t place) const {
-  return place < memories_ || sequences_[waiting_[place]].need.memory_rows == 0;
-}
-
-bool AutoregressivePolicy::place_is_free() const {
-  if (waiting_.empty()) return false;
-  const auto& next = sequences_[waiting_.front()];
-  return lanes_in_use_ + reserved_lanes(next.need) <= slots_ &&
-         next.pages <= config_.kv_pages - pages_in_use_;
+// Beside what is in use, and so much more.
+bool AutoregressivePolicy::has_place(std::size_t index, std::int64_t more_lanes,
+                                     std::int64_t more_pages) const {
+  const auto& sequence = sequences_[index];
+  return lanes_in_use_ + more_lanes + reserved_lanes(sequence.need) <= slots_ &&
+         sequence.pages <= config_.kv_pages - pages_in_use_ - more_pages;
 }
 
 bool AutoregressivePolicy::can_admit() const {
-  return place_is_free() && has_memory(0);
+  return !ready_.empty() && has_place(ready_.front(), 0, 0);
 }
 
-// At most one batch lies ready beyond the one that is being encoded: what is ahead of need takes memory.
+// While one rank encodes, steps are held up and the other ranks wait. So where several encode and most places
+// decode, they begin together: once there is something to do for each of them.
+bool AutoregressivePolicy::worth_beginning(bool needed) const {
+  const auto ranks = static_cast<std::int64_t>(config_.encoders.size());
+  if (ranks == 1 || encoding_.under_way() > 0 || most_places_are_empty()) return true;
+  return static_cast<std::int64_t>(encoding_.waiting()) >= ranks &&
+         (needed || rows_ahead_ <= ranks * config_.encode_rows);
+}
+
+// What is ahead of need takes memory: at most a batch lies ready beyond the one that is under way; where
+// several ranks encode, two for each of them.
 void AutoregressivePolicy::encode_next(std::vector<Action>& actions, bool idle) {
-  if (encoding_ > 0 || memories_ >= waiting_.size()) return;
-  const bool needed = place_is_free() && !has_memory(0);
-  if (!needed && !idle) return;
-  std::int64_t ahead = 0;
-  for (std::size_t place = 0; place < memories_; ++place)
-    ahead += sequences_[waiting_[place]].need.memory_rows;
-  if (memories_ > 0 && ahead >= config_.encode_rows) return;
-  Encode batch;
-  std::int64_t rows = 0;
-  for (auto place = memories_; place < waiting_.size(); ++place) {
-    const auto memory = sequences_[waiting_[place]].need.memory_rows;
-    if (memory == 0 || batch.sequences.size() == static_cast<std::size_t>(config_.encode_inputs)) break;
-    if (!batch.sequences.empty() && rows + memory > config_.encode_rows) break;
-    rows += memory;
-    batch.sequences.push_back(waiting_[place]);
+  const auto ranks = static_cast<std::int64_t>(config_.encoders.size());
+  const auto most_ahead = config_.encode_rows * (ranks == 1 ? 1 : 2 * ranks);
+  while (encoding_.waiting() > 0) {
+    const bool needed = has_place(encoding_.next(), lanes_ahead_, pages_ahead_);
+    if (!needed && (!idle || rows_ahead_ >= most_ahead)) return;
+    if (!worth_beginning(needed)) return;
+    auto batch = encoding_.deal();
+    if (!batch) return;
+    for (const auto index : batch->sequences) {
+      lanes_ahead_ += reserved_lanes(sequences_[index].need);
+      pages_ahead_ += sequences_[index].pages;
+    }
+    actions.emplace_back(std::move(*batch));
   }
-  if (batch.sequences.empty()) return;
-  encoding_ = batch.sequences.size();
-  actions.emplace_back(std::move(batch));
 }
 
 void AutoregressivePolicy::admit_next(std::vector<Action>& actions) {
-  const auto index = waiting_.front();
-  waiting_.pop_front();
-  if (memories_ > 0) --memories_;
+  const auto index = ready_.front();
+  ready_.pop_front();
   const auto& sequence = sequences_[index];
+  if (sequence.need.memory_rows > 0) {
+    rows_ahead_ -= sequence.need.memory_rows;
+    lanes_ahead_ -= reserved_lanes(sequence.need);
+    pages_ahead_ -= sequence.pages;
+  }
   pages_in_use_ += sequence.pages;
   lanes_in_use_ += reserved_lanes(sequence.need);
   ++admitted_;
@@ -499,7 +508,8 @@ void AutoregressivePolicy::tune(const Flight& flight, double seconds) {
     members += group.members.size();
   }
   if (live == 0) return;
-  if (flight.prefill || !prefilling_.empty()) return tuner_->disturbed();
+  if (flight.prefill || !prefilling_.empty() || encoding_.under_way_before(config_.stages))
+    return tuner_->disturbed();
   const auto many = static_cast<std::int64_t>(live);
   const auto least = std::min((live + capacity() - 1) / capacity(), groups_.size());
   tuner_->on({.seconds = seconds,

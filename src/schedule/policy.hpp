@@ -27,9 +27,10 @@
 // for it. Sequences may be added while others run, also as the follower of one that has just
 // ended: it is admitted at once, where that one was, and reads the same memory.
 //
-// Where sequences read an encoder, their inputs are encoded in the order in which they are admitted, in
-// batches: as soon as a place is free and no memory is at hand for it, and beyond that ahead of need while
-// nothing else can be done. One batch is under way at a time; Encoded reports its end.
+// Where sequences read an encoder, their inputs are encoded in batches, on one rank or on several at once: as
+// soon as a place is free and no memory is at hand or on its way for it, and beyond that ahead of need while
+// nothing else can be done. Encoded reports a batch's end; its sequences are admitted in the order in which
+// that happens.
 
 #include <cstddef>
 #include <cstdint>
@@ -39,6 +40,7 @@
 #include <variant>
 #include <vector>
 
+#include "schedule/encoding_queue.hpp"
 #include "schedule/group_tuner.hpp"
 #include "schedule/step.hpp"
 
@@ -77,16 +79,14 @@ struct ScheduleConfig {
   std::int32_t max_in_flight = 0;        // steps; 0: as many as keep the stages busy, max(stages + 2, groups)
   std::int64_t kv_pages = 0;             // the budget of key-value memory; equal on all stages
   std::int64_t page_tokens = 16;
-  std::int32_t most_lanes = 1;      // of a sequence
-  std::int64_t encode_rows = 1024;  // rows of memory of a batch; one input may have more
-  std::int32_t encode_inputs = 64;  // most inputs of a batch, at most kMaxEntries
+  std::int32_t most_lanes = 1;               // of a sequence
+  std::vector<std::int32_t> encoders = {0};  // ranks that encode, see EncodingQueue
+  std::int64_t encode_rows = 1024;           // rows of memory of a batch; one input may have more
+  std::int32_t encode_inputs = 64;           // most inputs of a batch, at most kMaxEntries
   CostModel cost;
 };
 
 // `sequence` counts in the order given to the policy's constructor.
-struct Encode {
-  std::vector<std::size_t> sequences;
-};
 struct Admit {
   std::int32_t slot = 0;
   std::size_t sequence = 0;
@@ -104,9 +104,6 @@ struct Release {
   bool keep_memory = false;
 };
 using Action = std::variant<Encode, Admit, Run, Release>;
-
-// The batch that is being encoded has become memories.
-struct Encoded {};
 
 struct StepDone {
   std::uint64_t number = 0;
@@ -133,13 +130,13 @@ class AutoregressivePolicy {
   // that is not so, or where it needs more than was reserved.
   std::size_t follow(std::size_t ended, const SequenceNeed& need);
 
-  // What to do now, in this order: releases (each with the admission of a follower behind it), a batch to
-  // encode, admissions, and at most one step. Empty:
-  // nothing can be done before the next result, the end of a batch (or finished()).
+  // What to do now, in this order: releases (each with the admission of a follower behind it), batches to
+  // encode, admissions, and at most one step. Empty: nothing can be done before the next result, the end of a
+  // batch (or finished()).
   std::vector<Action> next();
 
-  void on(const Encoded&);  // throws internal where no batch is under way
-  bool encoding() const { return encoding_ > 0; }
+  void on(const Encoded& encoded);  // throws internal where no batch is under way there
+  bool encoding() const { return encoding_.under_way() > 0; }
   std::int64_t memory_rows(std::size_t sequence) const { return sequences_[sequence].need.memory_rows; }
 
   // The oldest step in flight has ended. Throws internal where number or flags do not fit it.
@@ -158,8 +155,10 @@ class AutoregressivePolicy {
   std::int32_t slots() const { return slots_; }           // every slot is below
   std::int32_t max_in_flight() const { return max_in_flight_; }
   std::size_t in_flight() const { return flights_.size(); }
-  std::size_t waiting() const { return waiting_.size(); }  // not admitted yet
-  std::size_t admitted() const { return admitted_; }       // hold a slot now
+  std::size_t waiting() const {  // not admitted yet
+    return ready_.size() + encoding_.waiting() + encoding_.under_way();
+  }
+  std::size_t admitted() const { return admitted_; }  // hold a slot now
   std::int64_t pages_in_use() const { return pages_in_use_; }
 
  private:
@@ -191,8 +190,9 @@ class AutoregressivePolicy {
   std::size_t capacity() const;
   std::size_t lanes_of(const Group& group) const;
   bool can_admit() const;
-  bool has_memory(std::size_t place) const;
-  bool place_is_free() const;
+  bool has_place(std::size_t index, std::int64_t more_lanes, std::int64_t more_pages) const;
+  void queue(std::size_t index);
+  bool worth_beginning(bool needed) const;
   void encode_next(std::vector<Action>& actions, bool idle);
   void admit_next(std::vector<Action>& actions);
   std::int64_t prefill_rows_at_hand() const;
@@ -212,9 +212,11 @@ class AutoregressivePolicy {
   std::int32_t max_in_flight_ = 0;
   std::vector<Sequence> sequences_;
   std::vector<std::size_t> unfit_;
-  std::deque<std::size_t> waiting_;     // sorted by prompt length
-  std::size_t memories_ = 0;            // the first of waiting_ have theirs
-  std::size_t encoding_ = 0;            // and those behind them are being encoded
+  EncodingQueue encoding_;              // of sequences that have no memory yet
+  std::deque<std::size_t> ready_;       // to be admitted: have their memory, or need none
+  std::int64_t rows_ahead_ = 0;         // of memory, of those
+  std::int64_t lanes_ahead_ = 0;        // that the sequences being encoded, or encoded and ready, will take
+  std::int64_t pages_ahead_ = 0;        // and pages
   std::deque<std::size_t> prefilling_;  // admitted, prompt not wholly issued
   std::vector<Group> groups_;
   std::int32_t active_groups_ = 1;  // the first of groups_; the others give their members away
@@ -228,6 +230,7 @@ class AutoregressivePolicy {
   std::int64_t pages_in_use_ = 0;
   std::uint64_t next_number_ = 1;
   std::int32_t next_group_ = 0;  // round robin over groups that are ready
+  bool cancelled_ = false;       // what waits
   bool stopping_ = false;
 };
 

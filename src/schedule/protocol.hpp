@@ -9,7 +9,7 @@
 namespace diffuse {
 
 // The transport's channels, as the schedule sees them.
-enum class Lane : std::uint8_t { control, carry, result };
+enum class Lane : std::uint8_t { control, carry, result, memory };
 
 struct MessageSizes {
   std::int64_t descriptor = sizeof(Descriptor);
@@ -27,19 +27,23 @@ struct Exchange {
   Lane lane = Lane::control;
   std::int64_t bytes = 0;
   bool after = false;  // sent once the rank has done its work
+  bool later = false;  // received when a sequence of it is admitted
   bool operator==(const Exchange&) const = default;
 };
 
-// The ranks of a run: its stages, and where `encoder` is none of them, that rank.
+// The ranks of a run: its stages, and those behind them that encode.
 struct Places {
   int stages = 1;
-  int encoder = -1;  // -1: nothing is encoded; 0: on rank 0; `stages`: on a rank of its own
-  int ranks() const { return encoder < stages ? stages : encoder + 1; }
+  std::vector<int> encoders = {};  // the ranks that encode
+  int ranks() const;
+  bool takes_part(int rank) const;  // it holds a stage, or encodes
 };
 
 // What `rank` exchanges because of `descriptor`, in the order in which it does: descriptors, then what it
 // receives before it works, then what it sends after it. Rank 0 receives answers at the end, and takes them
-// later, in this same order over all descriptors. One stage exchanges nothing with itself.
+// later, in this same order over all descriptors. One stage exchanges nothing with itself. Memories have a
+// lane of their own, for nobody waits for them before an admission: each stage knows from the descriptors in
+// which order a rank's batches come.
 std::vector<Exchange> expected_messages(int rank, const Places& places, const Descriptor& descriptor,
                                         const MessageSizes& sizes);
 

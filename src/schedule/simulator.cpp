@@ -16,6 +16,9 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
+// Of a batch that is encoded between steps: about as many as an encoder has blocks.
+constexpr int kPieces = 6;
+
 const char* name(Lane lane) {
   switch (lane) {
     case Lane::control:
@@ -24,6 +27,8 @@ const char* name(Lane lane) {
       return "carry";
     case Lane::result:
       return "result";
+    case Lane::memory:
+      return "memory";
   }
   return "?";
 }
@@ -41,9 +46,22 @@ struct Line {
 };
 
 struct Operation {
-  enum class Kind { decide, await, take_descriptor, receive, send, compute } kind = Kind::decide;
+  enum class Kind { decide, await, take_descriptor, receive, send, compute, encode, end } kind = Kind::decide;
   Exchange exchange;      // take_descriptor, receive, send
-  Descriptor descriptor;  // send on the control lane; compute
+  Descriptor descriptor;  // send on the control lane; compute, encode
+};
+
+// What a rank encodes.
+struct Batch {
+  Descriptor command;
+  int pieces = kPieces;         // left
+  std::vector<Exchange> after;  // sends
+};
+
+// Memories that a stage receives when a sequence of theirs is admitted.
+struct Expected {
+  Descriptor command;
+  Exchange exchange;
 };
 
 struct Rank {
@@ -51,13 +69,15 @@ struct Rank {
   double busy = 0;
   bool ended = false;
   std::deque<Operation> program;
+  std::deque<Batch> batches;
+  bool piece_due = false;  // before the next operation
+  std::deque<Expected> expected;
 };
 
-// An answer that rank 0 has yet to take; the oldest of each sender is taken first.
+// An answer that rank 0 has yet to take; the oldest of each sender and lane is taken first.
 struct Answer {
   std::int64_t bytes = 0;
   std::uint64_t step = 0;  // 0: digests, or memories
-  bool memories = false;
 };
 
 class Simulation {
@@ -68,14 +88,14 @@ class Simulation {
         policy_(policy),
         ends_(ends),
         observe_(observe),
-        places_{static_cast<int>(config.stages.size()), config.encoder},
+        places_{static_cast<int>(config.stages.size()), config.encoders},
         size_(places_.ranks()),
-        ranks_(static_cast<std::size_t>(size_)),
-        answers_(static_cast<std::size_t>(size_)) {
+        ranks_(static_cast<std::size_t>(size_)) {
     if (places_.stages < 1) throw_internal("simulation: no stage");
     report_.peak_carries.assign(ranks_.size(), 0);
     ranks_[0].program.push_back({Operation::Kind::decide, {}, {}});
-    for (int rank = 1; rank < size_; ++rank) expect_descriptor(rank);
+    for (int rank = 1; rank < size_; ++rank)
+      if (places_.takes_part(rank)) expect_descriptor(rank);
   }
 
   SimulationReport run() {
@@ -111,21 +131,30 @@ class Simulation {
         {Operation::Kind::take_descriptor, {false, 0, Lane::control, config_.sizes.descriptor}, {}});
   }
 
-  // When the rank's next operation can happen; kNever where it waits for something that is not under way.
-  double ready_at(int rank) {
+  // When the rank can go on; kNever where it waits for something that is not under way.
+  double ready_at(int rank) { return encodes_now(rank) ? rank_at(rank).now : operation_ready_at(rank); }
+
+  // Between two steps it goes on with what it encodes, and while it waits.
+  bool encodes_now(int rank) {
+    const Rank& state = rank_at(rank);
+    return !state.batches.empty() && (state.piece_due || operation_ready_at(rank) > state.now);
+  }
+
+  double operation_ready_at(int rank) {
     const Rank& state = rank_at(rank);
     if (state.ended || state.program.empty()) return kNever;
     const Operation& operation = state.program.front();
     switch (operation.kind) {
       case Operation::Kind::decide:
       case Operation::Kind::compute:
+      case Operation::Kind::encode:
+      case Operation::Kind::end:
         return state.now;
       case Operation::Kind::await: {
         double arrival = kNever;
-        for (int source = 1; source < size_; ++source) {
-          const auto& incoming = line(source, 0, Lane::result).messages;
-          if (!answers_[static_cast<std::size_t>(source)].empty() && !incoming.empty())
-            arrival = std::min(arrival, incoming.front().arrival);
+        for (const auto& [from, expected] : answers_) {
+          const auto& incoming = line(from.first, 0, from.second).messages;
+          if (!expected.empty() && !incoming.empty()) arrival = std::min(arrival, incoming.front().arrival);
         }
         return std::max(state.now, arrival);
       }
@@ -136,7 +165,8 @@ class Simulation {
       }
       case Operation::Kind::send: {
         const auto& outgoing = line(rank, operation.exchange.peer, operation.exchange.lane);
-        const bool limited = config_.send_buffers > 0 && operation.exchange.lane != Lane::control;
+        const auto lane = operation.exchange.lane;
+        const bool limited = config_.send_buffers > 0 && (lane == Lane::carry || lane == Lane::result);
         if (!limited) return state.now;
         if (outgoing.messages.size() < static_cast<std::size_t>(config_.send_buffers))
           return std::max(state.now,
@@ -151,6 +181,7 @@ class Simulation {
 
   void perform(int rank, double time) {
     Rank& state = rank_at(rank);
+    if (encodes_now(rank)) return encode_on(rank);
     const Operation operation = state.program.front();
     state.program.pop_front();
     state.now = time;
@@ -173,7 +204,38 @@ class Simulation {
       case Operation::Kind::compute:
         compute(rank, operation.descriptor);
         break;
+      case Operation::Kind::encode:
+        state.batches.push_back({operation.descriptor, kPieces, sends_after(rank, operation.descriptor)});
+        break;
+      case Operation::Kind::end:
+        state.ended = true;
+        break;
     }
+  }
+
+  std::vector<Exchange> sends_after(int rank, const Descriptor& descriptor) const {
+    auto all = exchanges(rank, descriptor);
+    std::erase_if(all, [](const Exchange& exchange) { return !exchange.send || !exchange.after; });
+    return all;
+  }
+
+  // A piece of the oldest batch; what comes of it is sent at once, and known to rank 0 if it is its own.
+  void encode_on(int rank) {
+    Rank& state = rank_at(rank);
+    state.piece_due = false;
+    auto& batch = state.batches.front();
+    const double seconds =
+        (config_.encode.step + config_.encode.row * static_cast<double>(batch.command.rows())) / kPieces;
+    state.now += seconds;
+    state.busy += seconds;
+    if (--batch.pieces > 0) return;
+    const Batch done = std::move(batch);
+    state.batches.pop_front();
+    for (const auto& exchange : done.after) post(rank, {Operation::Kind::send, exchange, done.command});
+    if (rank != 0) return;
+    memories_are_here({0});
+    if (state.program.front().kind == Operation::Kind::await)
+      state.program.front().kind = Operation::Kind::decide;
   }
 
   Message take(int rank, const Exchange& exchange) {
@@ -203,24 +265,49 @@ class Simulation {
   }
 
   void compute(int rank, const Descriptor& step) {
-    const bool encode = step.command == Command::encode;
-    const auto& cost = encode ? config_.encode : config_.stages[static_cast<std::size_t>(rank)];
+    const auto& cost = config_.stages[static_cast<std::size_t>(rank)];
     const double seconds = cost.step + cost.row * static_cast<double>(step.rows());
     rank_at(rank).now += seconds;
     rank_at(rank).busy += seconds;
-    if (encode && rank == 0) memories_are_here();
-    if (!encode && places_.stages == 1) local_answers_.push_back(step.number);
+    rank_at(rank).piece_due = true;
+    if (places_.stages == 1) local_answers_.push_back(step.number);
   }
 
   // What a stage does with a descriptor.
   void obey(int rank, const Descriptor& descriptor) {
     Rank& state = rank_at(rank);
     if (descriptor.command == Command::finish) {
-      state.ended = true;
+      while (!state.expected.empty()) receive_expected(rank, state.expected.front().command);
+      state.program.push_back({Operation::Kind::end, {}, {}});
       return;
+    }
+    if (descriptor.command == Command::admit && descriptor.sequence >= 0) {
+      for (const auto& each : state.expected) {
+        if (!encodes(each.command, descriptor.sequence)) continue;
+        receive_expected(rank, Descriptor(each.command));
+        break;
+      }
     }
     program_work(rank, descriptor);
     expect_descriptor(rank);
+  }
+
+  static bool encodes(const Descriptor& batch, std::int32_t sequence) {
+    return std::any_of(batch.entry.begin(), batch.entry.begin() + batch.entries,
+                       [&](const Entry& entry) { return entry.slot == sequence; });
+  }
+
+  // A batch, and those before it of the same rank: they come in order.
+  void receive_expected(int rank, const Descriptor& batch) {
+    auto& expected = rank_at(rank).expected;
+    for (bool found = false; !found;) {
+      const auto next = std::find_if(expected.begin(), expected.end(), [&](const Expected& each) {
+        return each.command.encoder == batch.encoder;
+      });
+      found = next->command.entry[0].slot == batch.entry[0].slot;
+      rank_at(rank).program.push_back({Operation::Kind::receive, next->exchange, {}});
+      expected.erase(next);
+    }
   }
 
   void program_work(int rank, const Descriptor& descriptor) {
@@ -238,30 +325,34 @@ class Simulation {
       bool taken = false;  // the descriptor was
       for (const auto& exchange : all) {
         if (exchange.send) continue;
+        if (exchange.later) {
+          state.expected.push_back({descriptor, exchange});
+          continue;
+        }
         if (taken) state.program.push_back({Operation::Kind::receive, exchange, descriptor});
         taken = true;
       }
     }
-    if (step || (encode && rank == places_.encoder))
-      state.program.push_back({Operation::Kind::compute, {}, descriptor});
-    send(true);
+    if (encode && rank == descriptor.encoder)
+      state.program.push_back({Operation::Kind::encode, {}, descriptor});
+    if (step) state.program.push_back({Operation::Kind::compute, {}, descriptor});
+    if (!encode) send(true);
     if (rank == 0)
       for (const auto& exchange : all)
         if (!exchange.send)
-          answers_[static_cast<std::size_t>(exchange.peer)].push_back(
-              {exchange.bytes, step ? descriptor.number : 0, encode});
+          answers_[{exchange.peer, exchange.lane}].push_back({exchange.bytes, step ? descriptor.number : 0});
   }
 
-  void memories_are_here() {
-    if (observe_.encoded) observe_.encoded();
-    policy_.encoded();
+  void memories_are_here(const Encoded& encoded) {
+    if (observe_.encoded) observe_.encoded(encoded);
+    policy_.encoded(encoded);
   }
 
   void decide() {
     take_answers();
     Rank& driver = rank_at(0);
     if (policy_.finished()) {
-      if (std::all_of(answers_.begin(), answers_.end(), [](const auto& queue) { return queue.empty(); }))
+      if (std::all_of(answers_.begin(), answers_.end(), [](const auto& from) { return from.second.empty(); }))
         finish();
       else
         driver.program.push_back({Operation::Kind::await, {}, {}});
@@ -284,10 +375,9 @@ class Simulation {
     }
   }
 
-  // Nothing comes back of one stage that encodes itself; all else is awaited as an answer.
-  bool awaits_memories() const {
-    return std::any_of(answers_.begin(), answers_.end(), [](const auto& queue) {
-      return std::any_of(queue.begin(), queue.end(), [](const Answer& answer) { return answer.memories; });
+  bool awaits_memories() {
+    return !rank_at(0).batches.empty() || std::any_of(answers_.begin(), answers_.end(), [](const auto& from) {
+      return from.first.second == Lane::memory && !from.second.empty();
     });
   }
 
@@ -295,16 +385,19 @@ class Simulation {
     Descriptor descriptor;
     if (const auto* encode = std::get_if<Encode>(&action)) {
       descriptor.command = Command::encode;
+      descriptor.encoder = encode->encoder;
       for (const auto sequence : encode->sequences) {
         // An id a row; frames of features would be some hundred elements a row.
         const auto rows = policy_.memory_rows(sequence);
         auto& entry = descriptor.entry[descriptor.entries++];
+        entry.slot = static_cast<std::int32_t>(sequence);
         entry.rows = static_cast<std::int32_t>(rows);
         entry.first_position = rows;
       }
     } else if (const auto* admit = std::get_if<Admit>(&action)) {
       descriptor.command = Command::admit;
       descriptor.slot = admit->slot;
+      if (admit->memory_from < 0) descriptor.sequence = static_cast<std::int32_t>(admit->sequence);
       owners_[admit->slot] = admit->sequence;
       positions_[admit->slot] = 0;
     } else if (const auto* release = std::get_if<Release>(&action)) {
@@ -338,13 +431,13 @@ class Simulation {
       local_answers_.pop_front();
     }
     const double now = rank_at(0).now;
-    for (int source = 1; source < size_; ++source) {
-      auto& expected = answers_[static_cast<std::size_t>(source)];
-      auto& incoming = line(source, 0, Lane::result);
+    for (auto& [from, expected] : answers_) {
+      const auto [source, lane] = from;
+      auto& incoming = line(source, 0, lane);
       while (!expected.empty() && !incoming.messages.empty() && incoming.messages.front().arrival <= now) {
-        take(0, {false, source, Lane::result, expected.front().bytes});
+        take(0, {false, source, lane, expected.front().bytes});
         if (expected.front().step != 0) answer_policy(expected.front().step);
-        if (expected.front().memories) memories_are_here();
+        if (lane == Lane::memory) memories_are_here({source});
         expected.pop_front();
       }
     }
@@ -379,9 +472,10 @@ class Simulation {
     if (state.ended || state.program.empty()) return std::nullopt;
     const Operation& operation = state.program.front();
     if (operation.kind != Operation::Kind::await) return operation.exchange.peer;
-    for (int source = size_ - 1; source > 0; --source)
-      if (!answers_[static_cast<std::size_t>(source)].empty()) return source;
-    return std::nullopt;
+    std::optional<int> last;
+    for (const auto& [from, expected] : answers_)
+      if (!expected.empty()) last = from.first;
+    return last;
   }
 
   std::string blocked(int rank) {
@@ -425,7 +519,7 @@ class Simulation {
   int size_;
   std::vector<Rank> ranks_;
   std::map<std::tuple<int, int, Lane>, Line> lines_;
-  std::vector<std::deque<Answer>> answers_;  // a sender
+  std::map<std::pair<int, Lane>, std::deque<Answer>> answers_;
   std::deque<std::uint64_t> local_answers_;  // of one stage alone
   std::deque<OpenStep> open_;
   std::map<std::int32_t, std::size_t> owners_;
@@ -438,7 +532,7 @@ class Simulation {
 
 PolicyHooks bind_policy(AutoregressivePolicy& policy) {
   return {[&policy] { return policy.next(); }, [&policy](const StepDone& done) { policy.on(done); },
-          [&policy] { return policy.finished(); }, [&policy] { policy.on(Encoded{}); },
+          [&policy] { return policy.finished(); }, [&policy](const Encoded& encoded) { policy.on(encoded); },
           [&policy](std::size_t sequence) { return policy.memory_rows(sequence); }};
 }
 

@@ -3,9 +3,9 @@
 // between them, driven by the very policy that drives a real run. It finds deadlocks, messages without a
 // partner and broken promises of the policy, and tells how busy the stages are.
 //
-// Rank 0 is the driver and stage 0, may encode as well, and has one compute thread; every other rank obeys
-// the descriptors that it receives, in order. A message takes a hop and is received in order within (sender,
-// receiver, lane).
+// Rank 0 is the driver and stage 0 and has one compute thread; every other rank obeys the descriptors that it
+// receives, in order. A rank that encodes goes on with a batch a piece at a time: between steps, and while it
+// waits for something. A message takes a hop and is received in order within (sender, receiver, lane).
 
 #include <cstdint>
 #include <functional>
@@ -25,7 +25,7 @@ struct StageCost {
 
 struct SimulationConfig {
   std::vector<StageCost> stages;  // one each, at least one
-  int encoder = -1;               // as Places::encoder
+  std::vector<int> encoders;      // as in Places
   StageCost encode;               // of a batch, and of each row of memory
   double hop_seconds = 0;         // of a message, beside its bytes
   double bytes_per_second = 0;    // 0: without limit
@@ -41,7 +41,7 @@ struct PolicyHooks {
   std::function<std::vector<Action>()> next;
   std::function<void(const StepDone&)> on;
   std::function<bool()> finished;
-  std::function<void()> encoded = {};
+  std::function<void(const Encoded&)> encoded = {};
   std::function<std::int64_t(std::size_t sequence)> memory_rows = {};
 };
 PolicyHooks bind_policy(AutoregressivePolicy& policy);
@@ -63,7 +63,7 @@ struct SimulationReport {
 struct SimulationObserver {
   std::function<void(const Action&)> action;
   std::function<void(const StepDone&)> result;
-  std::function<void()> encoded = {};
+  std::function<void(const Encoded&)> encoded = {};
 };
 
 SimulationReport simulate(const SimulationConfig& config, const PolicyHooks& policy, const EndOracle& ends,

@@ -13,8 +13,8 @@ namespace diffuse {
 inline constexpr std::int32_t kMaxEntries = 128;
 
 enum class Command : std::uint8_t {
-  encode,   // a batch of inputs becomes memories, one an entry, which the encoder's rank sends to every stage
-            // in one message; stages keep them, in order, until the sequences are admitted
+  encode,   // a batch of inputs becomes memories, one an entry, which the rank that encodes sends to every
+            // stage in one message; stages keep them until the sequences are admitted
   admit,    // a lane of a sequence takes a slot
   step,     // rows run through the stages; the last one samples where an entry says so
   release,  // a lane leaves its slot; with `trace`, each stage first sends the digests of its layers to
@@ -32,11 +32,12 @@ enum class Command : std::uint8_t {
 // A guided sequence has two lanes that never part: the second runs every row of the first, also the prompt's,
 // without the sequence's memory; its entry stands behind that of the first.
 struct Entry {
-  std::int32_t slot = 0;
+  std::int32_t slot = 0;            // encode: the sequence
   std::int32_t rows = 0;            // encode: of its memory
   std::int64_t first_position = 0;  // encode: elements of the input, of 4 bytes each
   std::int32_t from = -1;           // the slot that it goes on from; -1: its own
   std::int32_t token = -1;          // of a sequence with lanes: the id of the row, for who has no ids
+                                    // encode: the request, for messages
   std::uint8_t sample = 0;          // so many tokens are chosen from the last row's logits
   std::uint8_t guides = 0;          // the last row's logits guide the choice of the entry before it
   std::uint8_t padding[6] = {};
@@ -88,15 +89,17 @@ struct Refining {
 
 struct Descriptor {
   Command command = Command::finish;
-  std::uint8_t trace = 0;          // release: send digests first
-  std::uint8_t keep_memory = 0;    // release: the slot's memory stays, for who is admitted there next
-  std::uint8_t watched = 0;        // release: send what was watched first
-  std::uint8_t no_memory = 0;      // admit: its memory is `memory_rows` rows of zeros, which nobody sends
-  std::uint16_t entries = 0;       // step, encode: how many of `entry` are used
-  std::int32_t slot = 0;           // admit, release
-  std::int32_t memory_from = -1;   // admit: the slot whose memory it reads too; -1: the oldest not yet taken
-  std::uint64_t number = 0;        // steps count up from 1; for messages and reports
-  std::int64_t prompt_tokens = 0;  // admit
+  std::uint8_t trace = 0;            // release: send digests first
+  std::uint8_t keep_memory = 0;      // release: the slot's memory stays, for who is admitted there next
+  std::uint8_t watched = 0;          // release: send what was watched first
+  std::uint8_t no_memory = 0;        // admit: its memory is `memory_rows` rows of zeros, which nobody sends
+  std::uint16_t entries = 0;         // step, encode: how many of `entry` are used
+  std::int32_t slot = 0;             // admit, release
+  std::int32_t memory_from = -1;     // admit: the slot whose memory it reads too; -1: that of `sequence`
+  std::int32_t sequence = -1;        // admit: which was encoded, where it has a memory
+  std::int32_t encoder = 0;          // encode: the rank that does
+  std::uint64_t number = 0;          // steps count up from 1; for messages and reports
+  std::int64_t prompt_tokens = 0;    // admit
   std::int64_t reserved_tokens = 0;  // admit: prompt + most new tokens; release: positions that were run
   std::int64_t memory_rows = 0;      // admit: of the sequence's memory; 0: none
   SampleSpec sampling;               // admit

@@ -283,7 +283,8 @@ void BlockRunner::cross_attention(CrossAttentionStep& step, const BatchContext& 
                    .segments = context.memory,
                    .heads = a.heads,
                    .scale = a.scale,
-                   .causal = false});
+                   .causal = false,
+                   .of_memory = true});
   backend_.matmul(attended, *step.output.matrix, out, {.bias = step.output.bias_data()});
 }
 

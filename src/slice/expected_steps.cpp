@@ -24,6 +24,7 @@ ExpectedSteps expected_steps(const std::vector<std::vector<LoadedStep>>& blocks,
         args.kv = &cross->kv;
         args.heads = cross->step->heads;
         args.causal = false;
+        args.of_memory = true;
       } else if (const auto* experts = std::get_if<ExpertsStep>(&step)) {
         auto& args = expected.experts.emplace_back();
         args.router = experts->router.matrix.get();

@@ -38,6 +38,11 @@ constexpr double kBlockWeight = 1.5;
 constexpr double kEncoderShare = 0.25;
 constexpr double kFramesShare = 15 * kEncoderShare;
 
+// A few words become sound of hundreds of steps.
+constexpr double kCodebooksShare = kEncoderShare / 20;
+
+constexpr double kWorthCopies = 1.1;
+
 // Of a block's experts a token touches top_k; everything else it touches whole.
 double touched_bytes(const TensorHeaders& headers, const Block& block) {
   double bytes = static_cast<double>(bytes_of(headers, tensors_of(block)));
@@ -55,17 +60,19 @@ double touched_bytes(const TensorHeaders& headers, const Block& block) {
 // Once a request it runs over some hundred rows, and the stack that refines twenty to fifty times over
 // thousands: nothing beside a layer.
 double encoder_cost(const Recipe& recipe, const TensorHeaders& headers) {
+  // Where a stack refines, a text is read once for some fifty passes of thousands of rows: nothing beside
+  // them.
   if (!recipe.encoder || recipe.refinement) return 0;
   double bytes = 0;
   for (const auto& block : recipe.encoder->blocks) bytes += kBlockWeight * touched_bytes(headers, block);
-  const bool frames = std::holds_alternative<FramesFront>(recipe.encoder->front);
-  return bytes * (frames ? kFramesShare : kEncoderShare);
+  if (std::holds_alternative<FramesFront>(recipe.encoder->front)) return bytes * kFramesShare;
+  return bytes * (recipe.codebooks > 1 ? kCodebooksShare : kEncoderShare);
 }
 
 struct Costs {
   std::vector<double> layers;
   double back = 0;
-  double encoder = 0;
+  double encoder = 0;  // of one copy, with its share of what is encoded
 };
 
 // `slice` says what it is to hold; its tensors and what they cost are filled in.
@@ -146,20 +153,22 @@ std::vector<std::pair<std::int64_t, std::int64_t>> parse_slices(const std::strin
   return slices;
 }
 
-Plan make_plan(const Recipe& recipe, const TensorHeaders& headers, std::int32_t ranks,
-               const std::string& slices) {
+namespace {
+
+Plan plan_with(const Recipe& recipe, const TensorHeaders& headers, std::int32_t ranks,
+               const std::string& slices, bool copies) {
   if (ranks < 1) throw_usage("planning slices: the number of ranks must be at least 1");
   Costs costs;
   for (const auto& block : recipe.blocks)
     costs.layers.push_back(kBlockWeight * touched_bytes(headers, block));
   costs.back = static_cast<double>(bytes_of(headers, back_tensors(recipe)));
-  costs.encoder = encoder_cost(recipe, headers);
+  costs.encoder = encoder_cost(recipe, headers) / (copies ? ranks : 1);
 
   std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
   if (slices.empty()) {
-    // The front looks up one row a token: nothing beside a layer. The encoder weighs on the first slice
-    // unless a rank is left for it.
-    const double front = ranks > recipe.depth() ? 0 : costs.encoder;
+    // The front looks up one row a token: nothing beside a layer. One encoder weighs on the first slice
+    // unless a rank is left for it; copies weigh on all alike, which moves no border.
+    const double front = copies || ranks > recipe.depth() ? 0 : costs.encoder;
     for (const auto& [first, end] : balance(costs.layers, front, costs.back, ranks))
       ranges.emplace_back(first, end);
   } else {
@@ -171,9 +180,14 @@ Plan make_plan(const Recipe& recipe, const TensorHeaders& headers, std::int32_t 
   }
   Plan plan;
   plan.stages = static_cast<std::int32_t>(ranges.size());
-  if (recipe.encoder) plan.encoder = plan.stages < ranks ? plan.stages : 0;
+  // Where a stack refines, rank 0 reads the texts: it has the pictures' other ends too.
+  const bool own_rank = plan.stages < ranks && !recipe.refinement;
+  for (std::int32_t rank = 0; rank < ranks && recipe.encoder; ++rank) {
+    if (copies || rank == (own_rank ? plan.stages : 0)) plan.encoders.push_back(rank);
+  }
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
-    RankSlice slice{.rank = rank, .encoder = rank == plan.encoder, .tensors = {}};
+    const bool encodes = std::ranges::find(plan.encoders, rank) != plan.encoders.end();
+    RankSlice slice{.rank = rank, .encoder = encodes, .tensors = {}};
     if (rank < plan.stages) {
       std::tie(slice.first_layer, slice.end_layer) = ranges[static_cast<std::size_t>(rank)];
       slice.front = slice.first_layer == 0;
@@ -185,6 +199,20 @@ Plan make_plan(const Recipe& recipe, const TensorHeaders& headers, std::int32_t 
   return plan;
 }
 
+}  // namespace
+
+bool copies_pay(const Plan& one, const Plan& all) {
+  return one.largest_cost() > kWorthCopies * all.largest_cost();
+}
+
+Plan make_plan(const Recipe& recipe, const TensorHeaders& headers, std::int32_t ranks,
+               const std::string& slices, EncoderCopies copies) {
+  auto one = plan_with(recipe, headers, ranks, slices, false);
+  if (!recipe.encoder || recipe.refinement || ranks == 1 || copies == EncoderCopies::one) return one;
+  auto all = plan_with(recipe, headers, ranks, slices, true);
+  return copies == EncoderCopies::all || copies_pay(one, all) ? all : one;
+}
+
 std::string Plan::slices() const {
   std::string text;
   for (const auto& slice : ranks) {
@@ -193,6 +221,18 @@ std::string Plan::slices() const {
     text += std::to_string(slice.first_layer) + "-" + std::to_string(slice.end_layer - 1);
   }
   return text;
+}
+
+std::string Plan::encoders_text() const {
+  std::string text;
+  for (const auto rank : encoders) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+double Plan::largest_cost() const {
+  double largest = 0;
+  for (const auto& slice : ranks) largest = std::max(largest, slice.cost);
+  return largest;
 }
 
 std::int64_t kv_elements(const Block& block) {
@@ -222,7 +262,7 @@ Json to_json(const Plan& plan) {
   }
   return {{"slices", plan.slices()},
           {"stages", plan.stages},
-          {"encoder_rank", plan.encoder < 0 ? Json() : Json(plan.encoder)},
+          {"encoder_ranks", plan.encoders},
           {"shared_tensors", plan.shared},
           {"ranks", std::move(ranks)}};
 }

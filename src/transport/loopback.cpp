@@ -47,6 +47,8 @@ const char* name_of(Channel channel) {
       return "carry";
     case Channel::result:
       return "result";
+    case Channel::memory:
+      return "memory";
   }
   return "?";
 }

@@ -22,7 +22,7 @@ using std::chrono::nanoseconds;
 
 // MPI counts in int: longer messages travel in pieces of this size, in order.
 constexpr std::size_t kPiece = std::size_t{1} << 30;
-constexpr int kBeatTag = kChannels;  // channels are tags 0, 1, 2
+constexpr int kBeatTag = kChannels;  // channels are the tags below
 
 // A wait looks for this long before it sleeps: most answers to be had soon are there sooner.
 constexpr std::chrono::microseconds kSpin{10};

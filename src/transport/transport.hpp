@@ -21,8 +21,9 @@ enum class Channel : std::uint8_t {
   control,  // step descriptors, rank 0 to all
   carry,    // hidden rows, stage to next stage
   result,   // sampled ids and reports, to rank 0
+  memory,   // what was encoded, from a rank that encodes to every stage
 };
-inline constexpr int kChannels = 3;
+inline constexpr int kChannels = 4;
 
 // What a message is part of, for the message of a deadline: "layer 12 of request 'a7', step 301".
 struct Purpose {

@@ -27,8 +27,10 @@ int main(int argc, char** argv) {
     const auto used = std::clock();
     decoder.decode(latents, size);
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
-    std::printf("%.3f s, %.3f s of processors\n", passed.count(),
-                static_cast<double>(std::clock() - used) / CLOCKS_PER_SEC);
+    std::printf("%.3f s, %.3f s of processors, %.3f GB of activations, %.3f foretold\n", passed.count(),
+                static_cast<double>(std::clock() - used) / CLOCKS_PER_SEC,
+                static_cast<double>(decoder.plane_bytes()) * 1e-9,
+                static_cast<double>(codec::decoding_bytes(model.codec, size)) * 1e-9);
   }
   return 0;
 }

@@ -187,6 +187,41 @@ TEST(Checkpoint, ConfigAloneIsEnoughForAVerdict) {
   EXPECT_TRUE(checkpoint.headers().empty());
 }
 
+// A pipeline of two components: one file of weights in the one, two shards in the other.
+TEST_P(EachMode, ComponentsAreOneCheckpoint) {
+  const TempFolder folder;
+  const std::vector<std::string> both = {"net", "text"};
+  const auto opened = [&] { return refusal([&] { Checkpoint::open_components(folder.path(), both); }); };
+  EXPECT_THAT(opened(), AllOf(StartsWith("66: "), HasSubstr("model_index.json")));
+  write_file(folder / "model_index.json", R"({"net": ["diffusers", "Net"]})");
+  EXPECT_THAT(opened(), AllOf(StartsWith("66: "), HasSubstr("has no folder \"net\"")));
+  fs::create_directory(folder / "net");
+  EXPECT_THAT(opened(), AllOf(StartsWith("66: "), HasSubstr("config.json")));
+  write_file(folder / "net/config.json", R"({"width": 3})");
+  EXPECT_THAT(opened(), AllOf(StartsWith("66: "), HasSubstr("neither diffusion_pytorch_model.safetensors")));
+  write_file(folder / "net/diffusion_pytorch_model.safetensors.index.json",
+             R"({"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}})");
+  write_file(folder / "net/one.safetensors",
+             safetensors(R"({"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}})", "aaaa"));
+  EXPECT_THAT(opened(), AllOf(StartsWith("66: "), HasSubstr("shard \"two.safetensors\" is missing")));
+  write_file(folder / "net/two.safetensors",
+             safetensors(R"({"b": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}})", "bbbb"));
+  fs::create_directory(folder / "text");
+  write_file(folder / "text/config.json", R"({"width": 5})");
+  write_file(folder / "text/model.safetensors",
+             safetensors(R"({"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}})", "AAAA"));
+  const auto checkpoint = Checkpoint::open_components(folder.path(), both, GetParam());
+  EXPECT_TRUE(checkpoint.config().contains("net"));
+  EXPECT_EQ(checkpoint.component_configs().at("net").at("width"), 3);
+  EXPECT_EQ(checkpoint.component_configs().at("text").at("width"), 5);
+  EXPECT_THAT(checkpoint.in_file_order({"text.a", "net.b", "net.a"}),
+              ElementsAre("net.a", "net.b", "text.a"));
+  EXPECT_EQ(checkpoint.headers().size(), 3U);
+  EXPECT_EQ(text_of(checkpoint.read("net.a")), "aaaa");
+  EXPECT_EQ(text_of(checkpoint.read("net.b")), "bbbb");
+  EXPECT_EQ(text_of(checkpoint.read("text.a")), "AAAA");
+}
+
 TEST(Checkpoint, SaysWhatIsMissing) {
   const TempFolder folder;
   const auto opened = [&] { return refusal([&] { Checkpoint::open(folder.path()); }); };

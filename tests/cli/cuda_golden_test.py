@@ -77,6 +77,22 @@ class MusicTest(CudaTest):
                 self.verify(job, ranks=2)  # in bf16, the default there
 
 
+class PicturesTest(CudaTest):
+    def test_guided_and_not_whole_and_in_patches(self):
+        case = DATA / "refinement" / "wan"
+        size = {"height": 64, "width": 64, "num_frames": 9, "num_inference_steps": 4, "max_sequence_length": 32}
+        requests = [{"prompt": "a red fox", "generate": {"guidance_scale": 4, "seed": 1}},
+                    {"prompt": "a blue sofa", "generate": {"guidance_scale": 1, "seed": 2}}]
+        job = self.pack("job.h5", requests, model=case, **size)
+        done, _ = self.verify(job, "--compute", "f32", ranks=3)
+        self.assertIn("hidden rows go over nccl", done.err)
+        self.verify(job, ranks=2)  # in bf16, the default there
+        patched = ["--device", "cuda", "--compute", "f32", "--trace", "--patches", "3", "--whole-steps", "2,0"]
+        self.cuda("run", "job.h5", "-o", "one.h5", *patched)
+        self.cuda("run", "job.h5", "-o", "three.h5", *patched, ranks=3)
+        self.assert_identical("one.h5", "three.h5")
+
+
 class DemoTest(CudaTest):
     def test_whole_and_split(self):
         self.pack("job.h5", stories(7, 3, 20))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import support
-from support import DATA, CommandLineTest, journalled, read_safetensors, safetensors, send, wait_until
+from support import DATA, PROJECT, CommandLineTest, journalled, read_safetensors, safetensors, send, wait_until
 
 MONO, STEREO = DATA / "golden" / "musicgen", DATA / "golden" / "musicgen-stereo"
 PIECES = DATA / "text" / "pieces"
@@ -93,15 +93,15 @@ class MusicTest(CommandLineTest):
         self.assertEqual(said["text"]["prompt_tokens"], len(fixture["ids"][chosen]))
 
     def test_a_stopped_run_goes_on_with_the_sound_that_it_has(self):
-        requests = [{"id": str(i), "tokens": [3 + i % 50, 7], "generate": {"guidance_scale": 1 + i % 3}} for i in range(300)]
-        self.pack("job.h5", requests, MONO, max_new_tokens=60)
-        command = ["run", "job.h5", "-o", "out.h5", "--group", 2, "--groups", 1]
+        requests = [{"id": str(i), "tokens": [3 + i % 50, 7], "generate": {"guidance_scale": 1 + i % 3}} for i in range(80)]
+        self.pack("job.h5", requests, MONO, max_new_tokens=120)
+        command = ["run", "job.h5", "-o", "out.h5", "--group", 4, "--threads", 1]
         running = self.start(*command, ranks=2)
         wait_until(lambda: journalled(self.folder / "out.h5.journal") >= 2, "two requests are finished")
         send(running.process.pid, signal.SIGUSR1)
         self.assertEqual(running.wait().code, 75)
         done = self.diffuse(*command, ranks=1)
-        self.assertRegex(done.err, r"\d+ of 300 requests were finished before")
+        self.assertRegex(done.err, r"\d+ of 80 requests were finished before")
         self.diffuse("run", "job.h5", "-o", "whole.h5")
         self.assert_identical("whole.h5", "out.h5")
 
@@ -135,6 +135,9 @@ print(len(sounds), *sounds[0].shape)
         done = subprocess.run([sys.executable, "-c", script], cwd=self.folder, capture_output=True, text=True, check=True)
         channels, frames = golden["wave.guidance1"][1]
         self.assertEqual(done.stdout.split(), ["6", str(frames), str(channels)])
+
+    def test_the_example_packs(self):
+        self.assertIn("2 requests", self.diffuse("pack", PROJECT / "jobs" / "music.json", "--model", MONO, "-o", "job.h5").out)
 
     def test_other_commands_know_it(self):
         self.assertIn("decode, 2 streams", self.diffuse("bench", MONO, "--streams", 2, "--new-tokens", 4, "--prefill", 5, "--prompt", 3,

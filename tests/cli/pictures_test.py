@@ -7,7 +7,7 @@ import signal
 import zlib
 
 import support
-from support import DATA, PROJECT, CommandLineTest, read_safetensors, safetensors, send, wait_until
+from support import DATA, PROJECT, CommandLineTest, journalled, read_safetensors, safetensors, send, wait_until
 
 DEMO, WAN = PROJECT / "demo" / "wan", DATA / "refinement" / "wan"
 SIZE = {"height": 32, "width": 32, "num_frames": 9, "max_sequence_length": 32, "guidance_scale": 3}
@@ -113,20 +113,20 @@ class PicturesTest(CommandLineTest):
 
     def test_a_stopped_run_goes_on_from_its_step(self):
         requests = [{"id": str(i), "prompt": "a blue triangle moving down on a black background",
-                     "generate": {"seed": i}} for i in range(3)]
-        self.pack("job.h5", requests, DEMO, **SIZE, num_inference_steps=60)
+                     "generate": {"seed": i, "num_inference_steps": 40 if i else 3}} for i in range(3)]
+        self.pack("job.h5", requests, DEMO, **SIZE)
         self.diffuse("run", "job.h5", "-o", "whole.h5", ranks=1)
         kept = self.folder / "out.h5.kept"
         command = ["run", "job.h5", "-o", "out.h5"]
         running = self.start(*command, ranks=2)
-        wait_until(lambda: kept.exists() or (self.folder / "out.h5.journal").exists(), "the run has begun")
+        wait_until(lambda: journalled(self.folder / "out.h5.journal") >= 1, "the short one is finished")
         send(running.process.pid, signal.SIGUSR1)
-        stopped = running.wait()
-        if stopped.code == 75:
-            done = self.diffuse(*command, ranks=3)
-            self.assertFalse(kept.exists())
-            if "go on from the steps" not in done.err:
-                self.assertIn("requests done", done.err)
+        self.assertEqual(running.wait().code, 75)
+        self.assertTrue(list(kept.iterdir()))
+        done = self.diffuse(*command, ranks=3)
+        self.assertIn("1 of 3 requests were finished before", done.err)
+        self.assertIn("2 go on from the steps", done.err)
+        self.assertFalse(kept.exists())
         self.assert_identical("whole.h5", "out.h5")
 
     def test_what_cannot_be_asked_is_told_and_the_rest_runs(self):
@@ -157,6 +157,24 @@ class PicturesTest(CommandLineTest):
         self.assertIn("transformer_2", self.diffuse("check", self.folder / "two", code=69).out)
         self.pack("job.h5", ["a fox"], self.folder / "two")
         self.diffuse("run", "job.h5", "-o", "out.h5", code=69)
+
+    def test_what_is_of_text_and_what_is_of_pictures(self):
+        self.assertIn("makes pictures", self.diffuse("check", DEMO, "--probe", code=69).err)
+        size = ["--height", 32, "--width", 32, "--num-frames", 9]
+        figures = json.loads(self.diffuse("bench", DEMO, *size, "--json", ranks=2).out)["figures"]
+        self.assertEqual([figure["what"] for figure in figures], ["refining, 1 request", "refining, 2 requests"])
+        self.assertTrue(all(figure["steps_per_second"] > 0 for figure in figures))
+        self.assertIn("32 or 36 would do", self.diffuse("bench", DEMO, "--height", 33, code=65).err)
+        lm = PROJECT / "demo" / "lm"
+        self.pack("job.h5", ["Once", {"prompt": "a", "negative_prompt": "b"}, {"prompt": "c", "generate": {"height": 64}}], lm,
+                  max_new_tokens=2)
+        self.diffuse("run", "job.h5", "-o", "out.h5", code=65)
+        shown = self.shown("out.h5")
+        self.assertEqual(shown["0"]["status"], "done")
+        self.assertIn("are of pictures", shown["1"]["message"])
+        self.assertIn("'height' is of pictures", shown["2"]["message"])
+        self.pack("all.h5", ["Once"], lm, num_inference_steps=5)
+        self.assertIn("'num_inference_steps' is of pictures", self.diffuse("run", "all.h5", "-o", "all-out.h5", code=65).err)
 
     def test_text_has_no_patches(self):
         self.pack("job.h5", ["Once"], PROJECT / "demo" / "lm", max_new_tokens=2)

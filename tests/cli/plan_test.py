@@ -44,7 +44,7 @@ class PlanTest(CommandLineTest):
     def test_a_music_model(self):
         model = support.DATA / "golden" / "musicgen"
         plan = self.json("plan", model, "--ranks", 6, "--json")
-        self.assertEqual((plan["cut"], plan["slices"], plan["encoder_rank"]), ("decoder", "0-0,1-1,2-2,3-3,4-4", 5))
+        self.assertEqual((plan["cut"], plan["slices"], plan["encoder_ranks"]), ("decoder", "0-0,1-1,2-2,3-3,4-4", [5]))
         weights = {name: len(data) for name, (_, _, data) in read_safetensors(model / "model.safetensors").items()}
         codec = sum(size for name, size in weights.items() if name.startswith("audio_encoder.decoder.")
                     or name.startswith("audio_encoder.quantizer.") and name.endswith(".embed") and int(name.split(".")[3]) < 4)

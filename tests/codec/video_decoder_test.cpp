@@ -130,6 +130,22 @@ TEST_P(GoldenVideo, OfFewLatentFramesIsTheStartOfThatOfMany) {
   EXPECT_TRUE(std::equal(one.begin(), one.end(), all.begin()));
 }
 
+TEST_P(GoldenVideo, TakesTheMemoryThatWasSaidOfAnyNumberOfFrames) {
+  const auto& model = model_;
+  const auto channels = model.codec.latent_channels;
+  const auto backend = make_cpu_backend({.threads = 2, .compute = Compute::f32, .simd = {}});
+  std::vector<std::uint64_t> bytes;
+  for (const std::int64_t frames : {5, 12}) {
+    VideoDecoder decoder(model.codec, model.checkpoint, *backend);
+    decoder.decode(Floats(static_cast<std::size_t>(channels * frames * 4 * 6), 0.5F), {frames, 4, 6});
+    bytes.push_back(decoder.plane_bytes());
+    const auto expected = decoding_bytes(model.codec, {frames, 4, 6});
+    EXPECT_LE(decoder.plane_bytes(), expected);
+    EXPECT_GE(static_cast<double>(decoder.plane_bytes()), 0.7 * static_cast<double>(expected));
+  }
+  EXPECT_EQ(bytes[0], bytes[1]);
+}
+
 INSTANTIATE_TEST_SUITE_P(, GoldenVideo, testing::ValuesIn(runs()),
                          [](const auto& run) { return run.param.name; });
 
@@ -192,6 +208,7 @@ TEST(VideoDecoder, RefusesWhatIsNoLatent) {
   EXPECT_THAT(message({}, {0, 2, 2}), HasSubstr("0 values"));
   EXPECT_THAT(message(Floats(16 * 4, NAN), {1, 2, 2}), HasSubstr("not finite"));
   EXPECT_EQ(message(Floats(16 * 6), {1, 2, 3}), "nothing");
+  EXPECT_EQ(message(Floats(16 * 2), {2, 1, 1}), "nothing");
 }
 
 TEST(VideoDecoder, WantsABackendOfTheHostInF32) {

@@ -56,6 +56,21 @@ TEST(merge, ids_that_repeat_are_named_after_their_part) {
   EXPECT_THAT(ids(merge(parts)), ElementsAre("a/0", "a/q", "b/0"));
 }
 
+TEST(merge, sounds_of_one_request_must_be_the_same) {
+  const auto with = [](const std::string& name, float sample, const std::string& codec) {
+    auto made = part(name, "1", {request("x", Status::done)});
+    made.result.requests[0].samples[0].media = sound_of(std::vector<float>{0.5F, sample}, 1, 8000);
+    made.result.provenance["codec"] = codec;
+    return made;
+  };
+  const std::vector<Part> same = {with("a", 1, "cpu, avx2"), with("b", 1, "cpu, avx2")};
+  EXPECT_EQ(merge(same).requests[0].samples[0].media->frames, 2);
+  const std::vector<Part> differ = {same[0], with("b", 0.75F, "cpu, avx2")};
+  EXPECT_THAT(error_of(ExitCode::bad_data, [&] { merge(differ); }), HasSubstr("with different answers"));
+  const std::vector<Part> targets = {same[0], with("b", 1, "cpu, avx512")};
+  EXPECT_THAT(error_of(ExitCode::bad_data, [&] { merge(targets); }), HasSubstr("differ in codec"));
+}
+
 TEST(merge, parts_of_one_job_are_laid_over_each_other) {
   const std::vector<Part> parts = {
       part("a", "1",

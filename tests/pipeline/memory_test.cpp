@@ -10,12 +10,15 @@
 namespace diffuse::test {
 namespace {
 
-// Settings of 1 to depth + 2 ranks: with and without a rank for the encoder alone, and one that idles.
+// Settings of 1 to depth + 2 ranks: one that encodes or all of them, with and without ranks for that alone,
+// and one that idles.
 std::vector<Setting> settings_of(const Recipe& recipe, std::uint32_t seed) {
   auto settings = random_settings(seed, recipe.depth(), 6);
   for (std::int32_t ranks = 1; ranks <= recipe.depth() + 2; ++ranks) settings.push_back({.ranks = ranks});
-  for (std::size_t i = 0; i < settings.size(); ++i)
+  for (std::size_t i = 0; i < settings.size(); ++i) {
     settings[i].compute = i % 3 == 2 ? Compute::bf16 : Compute::f32;
+    settings[i].encoders = i % 2 == 0 ? EncoderCopies::all : EncoderCopies::one;
+  }
   return settings;
 }
 
@@ -86,7 +89,7 @@ TEST_P(TextToText, RunsInSmallMemory) {
   const auto prepared = subject_.prepare(random_sources(6, subject_.model.recipe));
   const auto whole = run_well(subject_, prepared, {});
   for (const std::int32_t ranks : {1, 2, 6}) {
-    Setting setting{.ranks = ranks};
+    Setting setting{.ranks = ranks, .encoders = EncoderCopies::all};
     setting.options.kv_pages = 4;  // one or two sequences at a time
     EXPECT_EQ(difference(whole.result, run_well(subject_, prepared, setting).result), "") << ranks;
   }
@@ -96,7 +99,7 @@ TEST_P(TextToText, StopsWhileItEncodes) {
   const auto prepared = subject_.prepare(random_sources(7, subject_.model.recipe));
   for (const std::int32_t ranks : {1, 2, 6}) {
     for (const std::uint64_t after : {0U, 1U, 40U}) {
-      const auto heard = run_well(subject_, prepared, {.ranks = ranks},
+      const auto heard = run_well(subject_, prepared, {.ranks = ranks, .encoders = EncoderCopies::all},
                                   {.stop = [after](std::uint64_t tokens) { return tokens >= after; }});
       EXPECT_TRUE(heard.report.stopped);
     }

@@ -187,6 +187,8 @@ TEST_P(Refinement_, SplitIsWholeInEveryBit) {
   for (std::int32_t ranks = 2; ranks <= 4; ++ranks)
     EXPECT_EQ(difference(whole, make(model_, job, {.ranks = ranks, .threads = 1 + ranks % 2})), "")
         << ranks << " ranks";
+  // More ranks than layers: some idle.
+  EXPECT_EQ(difference(whole, make(model_, job, {.ranks = 8})), "");
   // As few pages as one picture takes: one at a time.
   EXPECT_EQ(difference(whole, make(model_, job, {.ranks = 2, .kv_pages = 40})), "");
 }
@@ -268,6 +270,13 @@ TEST_F(BadPicture, EachHasItsLine) {
               HasSubstr("`messages`"));
   EXPECT_THAT(problem([](Request& request) { request.input = NoText{}; }), HasSubstr("no `prompt`"));
   EXPECT_THAT(problem([](Request& request) { request.input = Tokens{{1, 100'000}}; }), HasSubstr("100000"));
+}
+
+TEST_F(BadPicture, ASchedulerThatScalesIsRefusedByName) {
+  auto side = model_.side;
+  side.scheduler = {{"_class_name", "EulerDiscreteScheduler"}};
+  const auto prepared = prepare_pictures(job_of({model_.request()}), side, model_.recipe, {}, 100'000);
+  EXPECT_THAT(prepared.front().problem, HasSubstr("give it a flow scheduler"));
 }
 
 TEST_F(BadPicture, OneFrameRuns) {

@@ -85,6 +85,8 @@ std::vector<Setting> ways() {
   std::vector<Setting> settings;
   for (std::int32_t ranks = 1; ranks <= 4; ++ranks) settings.push_back({.ranks = ranks});
   settings.push_back({.ranks = 2, .slices = "0-1,2-2", .threads = 2});
+  settings.push_back({.ranks = 3, .encoders = EncoderCopies::one});
+  settings.push_back({.ranks = 5});
   for (auto& setting : settings) {
     setting.options.chunk = setting.ranks == 2 ? 3 : 64;
     setting.options.max_group = setting.ranks == 3 ? 1 : 64;

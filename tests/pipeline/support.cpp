@@ -20,7 +20,8 @@ void run_rank(const Subject& subject, const std::vector<PreparedRequest>& prepar
               const Hooks& hooks, LoopbackNetwork& network, Transport& transport, Heard& heard) {
   const auto& model = hooks.model ? hooks.model(transport.rank()) : subject.model;
   const auto backend = make_cpu_backend({.threads = setting.threads, .compute = setting.compute, .simd = {}});
-  const auto plan = make_plan(model.recipe, model.checkpoint.headers(), setting.ranks, setting.slices);
+  const auto plan =
+      make_plan(model.recipe, model.checkpoint.headers(), setting.ranks, setting.slices, setting.encoders);
   Log log({}, true);
   SplitRun split(model.recipe, model.checkpoint, plan, transport, *backend, log);
   if (transport.rank() != 0) return split.follow();
@@ -61,10 +62,13 @@ std::vector<PreparedRequest> Subject::prepare(const Job& job) const {
 
 std::string to_text(const Setting& setting) {
   const auto& options = setting.options;
-  return std::to_string(setting.ranks) + " ranks, slices '" + setting.slices + "', " +
-         std::to_string(setting.threads) + " threads, " + (setting.compute == Compute::f32 ? "f32" : "bf16") +
-         ", chunk " + std::to_string(options.chunk) + ", group " + std::to_string(options.max_group) +
-         ", groups " + std::to_string(options.groups) + ", pages " + std::to_string(options.kv_pages);
+  const char* encoders[] = {"as many as pay", "one", "all"};
+  return std::to_string(setting.ranks) +
+         " ranks, encoders: " + encoders[static_cast<std::size_t>(setting.encoders)] + ", slices '" +
+         setting.slices + "', " + std::to_string(setting.threads) + " threads, " +
+         (setting.compute == Compute::f32 ? "f32" : "bf16") + ", chunk " + std::to_string(options.chunk) +
+         ", group " + std::to_string(options.max_group) + ", groups " + std::to_string(options.groups) +
+         ", pages " + std::to_string(options.kv_pages);
 }
 
 Heard run(const Subject& subject, const std::vector<PreparedRequest>& prepared, const Setting& setting,

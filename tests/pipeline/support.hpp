@@ -35,6 +35,7 @@ struct Setting {
   std::string slices = {};  // empty: balanced
   int threads = 1;          // a rank
   Compute compute = Compute::f32;
+  EncoderCopies encoders = EncoderCopies::automatic;
   RunOptions options = {.kv_pages = 4096, .trace = true, .flip = {}};
   LoopbackOptions network = {.timeout = std::chrono::seconds(20), .fate = {}};
 };

@@ -40,11 +40,22 @@ TEST(GroupTuner, FindsOneGroupWhereStagesShareAMemory) {
 TEST(GroupTuner, WalksToTheBestNumberAndStaysThere) {
   GroupTuner tuner(2);
   Rounds rounds{[](std::int32_t groups) { return groups == 4 ? 500.0 : 100.0 + 100.0 * groups; }};
-  rounds.run(tuner, 60);
+  rounds.run(tuner, 90);
   EXPECT_EQ(tuner.groups(), 4);
   rounds.rate = [](std::int32_t groups) { return groups == 4 ? 1.0 : 1000.0; };
   rounds.run(tuner, 60);
   EXPECT_EQ(tuner.groups(), 4) << "settled for these sequences";
+}
+
+// The first measurement is three times as slow as the number is, and no more than that.
+TEST(GroupTuner, AHiccupDoesNotDecide) {
+  GroupTuner tuner(2);
+  Rounds rounds{[](std::int32_t groups) { return groups == 2 ? 580.0 / 3 : 350.0; }};
+  for (int round = 0; round < 20 && tuner.groups() == 2; ++round) rounds.run(tuner, 1);
+  ASSERT_EQ(tuner.groups(), 1);
+  rounds.rate = [](std::int32_t groups) { return groups == 2 ? 580.0 : 350.0; };
+  rounds.run(tuner, 60);
+  EXPECT_EQ(tuner.groups(), 2);
 }
 
 TEST(GroupTuner, AGainWithinTheNoiseChangesNothing) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "backend/backend.hpp"
 #include "memory_cases.hpp"
@@ -281,7 +282,42 @@ TEST(PositionBias, IsLaidOutByDistance) {
             (std::vector<float>{3, 2, 1, 0, 0, 0, 0, 13, 12, 11, 10, 10, 10, 10}));
 }
 
-// Whatever the halves' depths are, the half that answers is cut and the encoder lies whole on one rank.
+std::vector<std::int32_t> up_to(std::int32_t ranks) {
+  std::vector<std::int32_t> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+// Every rank that encodes holds all of the encoder, the others nothing of it; the decoder's layers are there
+// once.
+void expect_whole_encoders(const Recipe& recipe, const TensorHeaders& headers, const Plan& plan) {
+  const auto encoder = tensors_of(*recipe.encoder);
+  const auto front = tensors_of(recipe.front);
+  std::int64_t layers = 0;
+  double encoding = 0;
+  for (const auto& slice : plan.ranks) {
+    layers += slice.layers();
+    encoding += slice.encoder_cost;
+    const bool encodes = std::count(plan.encoders.begin(), plan.encoders.end(), slice.rank) == 1;
+    EXPECT_EQ(slice.encoder, encodes);
+    EXPECT_EQ(slice.encoder_cost > 0, encodes);
+    for (const auto& tensor : encoder) {
+      const bool has = std::count(slice.tensors.begin(), slice.tensors.end(), tensor) > 0;
+      const bool shared = std::count(front.begin(), front.end(), tensor) > 0;
+      if (encodes) {
+        EXPECT_TRUE(has) << tensor;
+      } else if (!shared) {
+        EXPECT_FALSE(has) << tensor << " on rank " << slice.rank;
+      }
+    }
+  }
+  EXPECT_EQ(layers, recipe.depth());
+  EXPECT_FALSE(plan.encoders.empty());
+  const auto alone = make_plan(recipe, headers, 1);
+  EXPECT_NEAR(encoding / alone.ranks[0].encoder_cost, 1, 1e-9);
+}
+
+// Whatever the halves' depths are, the half that answers is cut and the encoder lies whole wherever it is.
 TEST(Plans, NeverCutTheEncoder) {
   for (const std::string name : {"t5", "bart", "marian", "whisper"}) {
     const auto checkpoint = Checkpoint::open(golden_case(name).folder);
@@ -296,30 +332,43 @@ TEST(Plans, NeverCutTheEncoder) {
       config[t5 ? "num_decoder_layers" : "decoder_layers"] = depth;
       const auto recipe = build_recipe(config, headers);
       ASSERT_EQ(recipe.depth(), depth);
-      const auto encoder = tensors_of(*recipe.encoder);
       for (std::int32_t ranks = 1; ranks <= depth + 2; ++ranks) {
-        const auto plan = make_plan(recipe, headers, ranks);
-        EXPECT_EQ(plan.stages, std::min<std::int64_t>(ranks, depth));
-        EXPECT_EQ(plan.encoder, ranks > depth ? depth : 0);
-        std::int64_t layers = 0;
-        for (const auto& slice : plan.ranks) {
-          layers += slice.layers();
-          EXPECT_EQ(slice.encoder, slice.rank == plan.encoder);
-          EXPECT_EQ(slice.encoder_cost > 0, slice.encoder);
-          for (const auto& tensor : encoder) {
-            const bool has = std::count(slice.tensors.begin(), slice.tensors.end(), tensor) > 0;
-            const bool shared = tensor == recipe.front.embedding.tensor;
-            if (slice.encoder) {
-              EXPECT_TRUE(has) << tensor;
-            } else if (!shared) {
-              EXPECT_FALSE(has) << tensor << " on rank " << slice.rank;
-            }
-          }
+        const auto one = make_plan(recipe, headers, ranks, "", EncoderCopies::one);
+        const auto all = make_plan(recipe, headers, ranks, "", EncoderCopies::all);
+        const auto chosen = make_plan(recipe, headers, ranks);
+        EXPECT_EQ(one.encoders,
+                  std::vector<std::int32_t>{ranks > depth ? static_cast<std::int32_t>(depth) : 0});
+        EXPECT_EQ(all.encoders, up_to(ranks));
+        EXPECT_EQ(chosen.encoders, copies_pay(one, all) ? all.encoders : one.encoders);
+        for (const auto* plan : {&one, &all, &chosen}) {
+          EXPECT_EQ(plan->stages, std::min<std::int64_t>(ranks, depth));
+          expect_whole_encoders(recipe, headers, *plan);
         }
-        EXPECT_EQ(layers, depth);
       }
     }
   }
+}
+
+// A plan of ranks that cost so much.
+Plan costing(const std::vector<double>& costs) {
+  Plan plan;
+  for (const auto cost : costs) plan.ranks.emplace_back().cost = cost;
+  return plan;
+}
+
+TEST(Plans, CopiesPayWhereOneEncoderHoldsTheOthersUp) {
+  EXPECT_FALSE(copies_pay(costing({10, 9}), costing({9.5, 9.5})));
+  EXPECT_TRUE(copies_pay(costing({11, 8}), costing({9.5, 9.5})));
+  EXPECT_FALSE(copies_pay(costing({3, 10}), costing({4, 11}))) << "another rank holds them up";
+  const auto encoders_of = [](const std::string& name, std::int32_t ranks) {
+    const TestModel model(golden_case(name).folder);
+    return make_plan(model.recipe, model.checkpoint.headers(), ranks).encoders;
+  };
+  // Encoding is most of the work of a window of sound, and little of a text's.
+  EXPECT_EQ(encoders_of("whisper", 1), up_to(1));
+  for (std::int32_t ranks = 2; ranks <= 6; ++ranks) EXPECT_EQ(encoders_of("whisper", ranks), up_to(ranks));
+  EXPECT_EQ(encoders_of("bart", 2), up_to(1));
+  EXPECT_EQ(encoders_of("musicgen", 3), up_to(1));
 }
 
 TEST(Plans, StateTensorsThatEverySliceLoads) {

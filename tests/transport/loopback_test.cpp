@@ -54,10 +54,10 @@ TEST(Loopback, AllPairsKeepOrderAChannel) {
   constexpr int kRanks = 4;
   LoopbackNetwork network(kRanks);
   const auto errors = run_ranks(network, kRanks, [](Transport& transport) {
-    const Channel channels[] = {Channel::control, Channel::carry, Channel::result};
+    const Channel channels[] = {Channel::control, Channel::carry, Channel::result, Channel::memory};
     std::vector<Bytes> buffers;
     std::vector<std::unique_ptr<Ticket>> tickets;
-    buffers.reserve(2 * 3 * 20 * kRanks);
+    buffers.reserve(2 * kChannels * 20 * kRanks);
     for (int peer = 0; peer < kRanks; ++peer)
       for (const auto channel : channels)
         for (int i = 0; i < 20; ++i) {
@@ -75,10 +75,10 @@ TEST(Loopback, AllPairsKeepOrderAChannel) {
     for (auto& ticket : tickets) ticket->wait();
     auto received = buffers.begin() + static_cast<std::ptrdiff_t>(sent);
     for (int peer = 0; peer < kRanks; ++peer)
-      for (std::size_t channel = 0; channel < 3; ++channel)
+      for (std::size_t channel = 0; channel < kChannels; ++channel)
         for (int i = 0; i < 20; ++i, ++received)
           EXPECT_EQ(*received, pattern(static_cast<std::size_t>(i * 37), peer + i));
-    EXPECT_EQ(transport.bytes_sent(), static_cast<std::uint64_t>(kRanks * 3 * 37 * 190));
+    EXPECT_EQ(transport.bytes_sent(), static_cast<std::uint64_t>(kRanks * kChannels * 37 * 190));
   });
   for (const auto& error : errors) EXPECT_EQ(error, "");
 }

@@ -189,7 +189,7 @@ TEST_F(NcclTransportTest, TheOtherChannelsGoTheHostsWay) {
   const auto out = pattern(300, rank());
   const int next = (rank() + 1) % self->size();
   const int previous = (rank() + self->size() - 1) % self->size();
-  for (const auto channel : {Channel::control, Channel::result}) {
+  for (const auto channel : {Channel::control, Channel::result, Channel::memory}) {
     const auto receive = self->receive(previous, channel, in, {"a ring"});
     self->send(next, channel, out, {"a ring"})->wait();
     receive->wait();

@@ -168,6 +168,8 @@ TEST(Across, WithoutLogprobsTokensMustBeEqual) {
   const auto parted = compare(cpu, card);
   ASSERT_EQ(parted.differences.size(), 1U);
   EXPECT_THAT(parted.differences[0].split, HasSubstr("not recorded"));
+  cpu.requests[0].samples[0].media = sound_of(std::vector<float>{0.5F}, 1, 8000);
+  EXPECT_THAT(compare(cpu, card).differences.at(0).split, HasSubstr("nothing says how close codes of media"));
 }
 
 TEST(Across, EndsAndTextsOfEqualTokensAreEqual) {

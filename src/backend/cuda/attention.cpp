@@ -93,7 +93,7 @@ void CudaBackend::extrapolate(const KvPool& pool, std::span<const std::int32_t> 
 
 CudaBackend::AttentionKey CudaBackend::key_of(const AttentionArgs& args) {
   const auto& spec = args.kv->spec;
-  return {args.heads, args.window, args.causal, spec.kv_heads, spec.head_dim, spec.value_dim};
+  return {args.heads, args.window, args.causal, args.of_memory, spec.kv_heads, spec.head_dim, spec.value_dim};
 }
 
 CudaBackend::PlannedAttention& CudaBackend::plan_attention(const AttentionArgs& args) {

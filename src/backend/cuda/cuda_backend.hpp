@@ -118,7 +118,8 @@ class CudaBackend : public Backend {
                        const float* ExpertWeights::*bias, const StagedRows& x, float* y,
                        std::int64_t y_stride);
 
-  using AttentionKey = std::tuple<std::int64_t, std::int64_t, bool, std::int64_t, std::int64_t, std::int64_t>;
+  using AttentionKey =
+      std::tuple<std::int64_t, std::int64_t, bool, bool, std::int64_t, std::int64_t, std::int64_t>;
   static AttentionKey key_of(const AttentionArgs& args);
 
   std::shared_ptr<Device> device_;
@@ -127,7 +128,8 @@ class CudaBackend : public Backend {
   Staging staging_;
   Products products_;
   Table ids_, positions_, slots_, watched_pages_, moved_pages_;
-  // By what a plan depends on beside the segments: heads, window, causal, and the pages' shape.
+  // By what a plan depends on beside the segments: heads, window, causal, whose keys they are, and the pages'
+  // shape.
   std::map<AttentionKey, PlannedAttention> attentions_;
   Scratch inputs_, results_;  // of a product: rows as it reads them, and its padded result
   Scratch embedded_;

@@ -1,0 +1,102 @@
+#include "cli/plan_pictures.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "schedule/refinement_policy.hpp"
+#include "slice/refinement_executor.hpp"
+
+namespace diffuse {
+
+void PicturePlanFlags::add_to(CLI::App& command) {
+  command.add_option("--height", height, "Of pictures; default: the model's own")
+      ->check(CLI::Range(1, 65536));
+  command.add_option("--width", width, "Of pictures")->check(CLI::Range(1, 65536));
+  command.add_option("--num-frames", frames, "Of videos")->check(CLI::Range(1, 1'000'000));
+  command.add_option("--steps", steps, "Of the scheduler, for --simulate")->check(CLI::Range(1, 100'000));
+  command.add_option("--guidance-scale", guidance, "1: no guidance, one branch a request")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--patches", patches, "Patches that a picture is cut into")->check(CLI::Range(1, 4096));
+}
+
+PicturePlan plan_pictures(const Recipe& recipe, const Plan& plan, const PicturePlanFlags& flags,
+                          Compute compute) {
+  const auto& stack = *recipe.refinement;
+  const auto& defaults = stack.defaults;
+  const auto& codec = *recipe.video;
+  const auto or_own = [](std::int64_t given, std::int64_t own) { return given > 0 ? given : own; };
+  const auto frames = or_own(flags.frames, defaults.frames);
+  const std::array<std::pair<std::int64_t, std::int64_t>, 3> sides = {
+      {{(frames - 1) / codec.time_scale() + 1, stack.patch.frames},
+       {or_own(flags.height, defaults.height), codec.space_scale() * stack.patch.height},
+       {or_own(flags.width, defaults.width), codec.space_scale() * stack.patch.width}}};
+  PicturePlan pictures;
+  pictures.tokens = 1;
+  for (const auto& [size, unit] : sides) {
+    if (size % unit != 0)
+      throw_usage("a side of " + std::to_string(size) + ", and this model makes multiples of " +
+                  std::to_string(unit));
+    pictures.tokens *= size / unit;
+  }
+  if ((frames - 1) % codec.time_scale() != 0)
+    throw_usage("--num-frames " + std::to_string(frames) + ": this model makes one frame and multiples of " +
+                std::to_string(codec.time_scale()) + " more");
+  pictures.branches = (flags.guidance < 0 ? defaults.guidance : flags.guidance) > 1 ? 2 : 1;
+  pictures.text_rows = stack.text_rows;
+  pictures.steps = or_own(flags.steps, defaults.steps);
+  pictures.patches = flags.patches;
+  pictures.carry_bytes = static_cast<std::uint64_t>(pictures.tokens * recipe.hidden) * sizeof(float);
+  for (const auto& slice : plan.ranks) {
+    pictures.kv_bytes.push_back(
+        static_cast<std::uint64_t>(pictures.branches) *
+        refinement_kv_bytes(recipe, slice, pictures.tokens, pictures.text_rows, flags.patches > 1, compute));
+  }
+  return pictures;
+}
+
+std::vector<double> simulate_pictures(const Plan& plan, const PicturePlan& pictures, std::int64_t requests) {
+  RefinementNeed need;
+  need.steps = pictures.steps;
+  need.branches = pictures.branches;
+  need.borders = patch_borders(1, pictures.tokens, pictures.patches);
+  need.pages = 1;
+  const std::vector<RefinementNeed> needs(static_cast<std::size_t>(requests), need);
+  RefinementPolicy policy({plan.stages, requests}, needs);
+  SimulationConfig simulation;
+  simulation.send_buffers = 3;
+  std::int64_t most = 1;
+  for (const auto& slice : plan.ranks) most = std::max(most, slice.layers());
+  for (const auto& slice : plan.ranks) {
+    if (slice.idle()) continue;
+    const auto share = static_cast<double>(slice.layers()) / static_cast<double>(most);
+    simulation.stages.push_back({0, share / static_cast<double>(pictures.tokens)});
+  }
+  return simulate(simulation, bind_policy(policy), [](std::size_t, std::int64_t) { return false; })
+      .utilisation;
+}
+
+Json to_json(const PicturePlan& pictures) {
+  return {{"tokens", pictures.tokens},       {"branches", pictures.branches},
+          {"text_rows", pictures.text_rows}, {"patches", pictures.patches},
+          {"kv_bytes", pictures.kv_bytes},   {"carry_bytes", pictures.carry_bytes}};
+}
+
+void print(const PicturePlan& pictures, const Recipe& recipe) {
+  std::printf(
+      "The stack's %lld layers are cut. The text encoder (%zu layers) and the codec are on rank 0; a text "
+      "travels once "
+      "a request, %lld rows for each of %d branches; from stage to stage travels one tensor a pass, %s.\n",
+      static_cast<long long>(recipe.depth()), recipe.encoder->blocks.size(),
+      static_cast<long long>(pictures.text_rows), pictures.branches,
+      human_bytes(pictures.carry_bytes).c_str());
+  std::printf("A request of %lld tokens%s takes keys and values of:", static_cast<long long>(pictures.tokens),
+              pictures.patches > 1 ? ", in patches," : "");
+  for (std::size_t rank = 0; rank < pictures.kv_bytes.size(); ++rank)
+    std::printf(" rank %zu %s%s", rank, human_bytes(pictures.kv_bytes[rank]).c_str(),
+                rank + 1 == pictures.kv_bytes.size() ? ".\n" : ",");
+}
+
+}  // namespace diffuse
