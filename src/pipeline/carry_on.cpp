@@ -1,16 +1,18 @@
 #include "pipeline/carry_on.hpp"
 
 #include <array>
+#include <cmath>
 #include <string>
 
 #include "core/error.hpp"
+#include "core/exact_math.hpp"
 
 namespace diffuse {
 namespace {
 
 // Of the way from the line to the parabola. The whole way makes too much of what differs between the steps by
 // chance; docs/refinement.md has what was measured.
-constexpr double kCurved = 0.5;
+constexpr double kCurved = 0.4;
 
 constexpr std::array kNames = {std::string_view("off"), std::string_view("linear"),
                                std::string_view("curved")};
@@ -31,11 +33,17 @@ int history_of(CarryOn kind) {
   return static_cast<int>(kind);
 }
 
+double place_of(const Scheduler& scheduler, std::size_t step) {
+  const double level = scheduler.log_signal_to_noise(step);
+  const double size = exact::log(std::abs(level) + std::sqrt(level * level + 1));
+  return level < 0 ? -size : size;
+}
+
 CarryWeights carry_weights(CarryOn kind, const Scheduler& scheduler, std::size_t step) {
   if (kind == CarryOn::off) return {};
   if (step < static_cast<std::size_t>(history_of(kind)) + 1)
     throw_internal("step " + std::to_string(step) + " is carried on from more steps than it has before it");
-  const auto place = [&](std::size_t back) { return scheduler.log_signal_to_noise(step - back); };
+  const auto place = [&](std::size_t back) { return place_of(scheduler, step - back); };
   const double ahead = place(0) - place(1);
   const double last = place(1) - place(2);
   if (kind == CarryOn::linear) return {static_cast<float>(ahead / last), 0};

@@ -1,8 +1,7 @@
 #pragma once
 // By which weights the keys and values of patches that a step has not reached are carried on from the steps
-// before: see RefinementPass. What a stack keeps of a picture changes along the logarithm of signal to noise
-// more evenly than from step to step or along sigma, so the steps' places on it are what differences are
-// divided by (Newton's form of the interpolation through two or three of them).
+// before: see RefinementPass. Steps lie on a line, and differences are divided by their distances there
+// (Newton's form of the interpolation through two or three of them).
 //
 // Pure: step numbers and the scheduler alone decide, so a run that was stopped goes on with the same weights.
 
@@ -25,6 +24,10 @@ CarryOn carry_on_of(std::string_view name);  // throws usage
 
 // Steps before the last one whose keys and values it reads.
 int history_of(CarryOn kind);
+
+// Where a step lies: asinh(log(signal to noise)), along which what a stack keeps of a picture changes more
+// evenly than from step to step, along sigma, or along the logarithm itself.
+double place_of(const Scheduler& scheduler, std::size_t step);
 
 struct CarryWeights {
   float extrapolation = 0;
