@@ -93,7 +93,8 @@ void PictureFlags::add_steps_to(CLI::App& command) {
       .add_option(
           "--extrapolate", extrapolate,
           "Keys and values that a step has not reached yet: off (those of the step before), or carried on "
-          "from the steps before, linear or curved (default)")
+          "from the steps before, linear (default) or curved: for runs of about twenty steps and at most "
+          "four patches")
       ->check(CLI::IsMember({"off", "linear", "curved"}));
 }
 

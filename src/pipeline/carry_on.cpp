@@ -10,8 +10,8 @@
 namespace diffuse {
 namespace {
 
-// Of the way from the line to the parabola. The whole way makes too much of what differs between the steps by
-// chance; docs/refinement.md has what was measured.
+// Of the way from the line to the parabola. What patches are off by is carried on too, and more of the way,
+// or more patches than about four, lets it grow from step to step; docs/refinement.md has what was measured.
 constexpr double kCurved = 0.4;
 
 constexpr std::array kNames = {std::string_view("off"), std::string_view("linear"),
