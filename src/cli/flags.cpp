@@ -5,12 +5,7 @@
 #include "core/error.hpp"
 
 namespace diffuse {
-namespace {
-
-// Steps that are run whole before the first that is patched: see docs/refinement.md.
-constexpr std::int64_t kWholeFirst = 8;
-
-}  // namespace
+namespace {}  // namespace
 
 void ComputeFlags::add_to(CLI::App& command) {
   command.add_option("--model", model, "Model folder; instead of the job's");
@@ -92,11 +87,15 @@ void PictureFlags::add_to(CLI::App& command) {
 
 void PictureFlags::add_steps_to(CLI::App& command) {
   command.add_option("--whole-steps", whole_steps,
-                     "FIRST,LAST: so many steps are run whole all the same (default with patches: 8,0)");
+                     "FIRST,LAST: so many steps are run whole all the same (default with patches: a "
+                     "fifth of them and one more, 0)");
   command
-      .add_option("--extrapolate", extrapolate,
-                  "Keys and values that a step has not reached yet: off (those of the step before) or linear")
-      ->check(CLI::IsMember({"off", "linear"}));
+      .add_option(
+          "--extrapolate", extrapolate,
+          "Keys and values that a step has not reached yet: off (those of the step before), or carried on "
+          "from the steps before, linear (default) or curved: for runs of about twenty steps and at most "
+          "four patches")
+      ->check(CLI::IsMember({"off", "linear", "curved"}));
 }
 
 PatchFlags PictureFlags::patch_flags() const {
@@ -105,18 +104,20 @@ PatchFlags PictureFlags::patch_flags() const {
   PatchFlags flags;
   flags.settings.patches = patches;
   if (patches == 1) return flags;
-  flags.settings.whole_first = kWholeFirst;
-  if (!whole_steps.empty()) {
-    const auto given = parse_list(whole_steps, 0, "--whole-steps");
-    if (given.size() != 2)
-      throw_usage("--whole-steps '" + whole_steps + "' is not FIRST,LAST; write e.g. 8,0");
-    flags.settings.whole_first = given[0];
-    flags.settings.whole_last = given[1];
-  }
-  // Before the first patched step there must be one to go on from.
+  flags.carry_on = carry_on_of(extrapolate);
+  flags.whole_share = whole_steps.empty();
+  if (flags.whole_share) return flags;
+  const auto given = parse_list(whole_steps, 0, "--whole-steps");
+  if (given.size() != 2) throw_usage("--whole-steps '" + whole_steps + "' is not FIRST,LAST; write e.g. 8,0");
+  flags.settings.whole_first = given[0];
+  flags.settings.whole_last = given[1];
+  // Before the first patched step there must be those to go on from.
+  const int needed = history_of(flags.carry_on) + 1;
   if (flags.settings.whole_first < 1)
-    throw_usage("--whole-steps: the first step must be whole; write e.g. 1,0");
-  flags.extrapolation = extrapolate == "linear" ? 1.0F : 0.0F;
+    throw_usage("--whole-steps: the first step must be whole; write e.g. " + std::to_string(needed) + ",0");
+  if (flags.settings.whole_first < needed)
+    throw_usage("--whole-steps: --extrapolate " + extrapolate + " goes on from " + std::to_string(needed) +
+                " whole steps; write e.g. " + std::to_string(needed) + ",0, or another --extrapolate");
   return flags;
 }
 

@@ -41,7 +41,7 @@ struct ComputeFlags {
 // How pictures are cut: run and verify.
 struct PictureFlags {
   std::int32_t patches = 1;
-  std::string whole_steps;  // "FIRST,LAST"; empty: a choice that suits patches
+  std::string whole_steps;  // "FIRST,LAST"; empty: see PatchFlags::whole_share
   std::string extrapolate = "linear";
 
   void add_to(CLI::App& command);

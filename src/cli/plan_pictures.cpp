@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "pipeline/carry_on.hpp"
 #include "schedule/refinement_policy.hpp"
 #include "slice/refinement_executor.hpp"
 
@@ -50,9 +51,10 @@ PicturePlan plan_pictures(const Recipe& recipe, const Plan& plan, const PictureP
   pictures.patches = flags.patches;
   pictures.carry_bytes = static_cast<std::uint64_t>(pictures.tokens * recipe.hidden) * sizeof(float);
   for (const auto& slice : plan.ranks) {
-    pictures.kv_bytes.push_back(
-        static_cast<std::uint64_t>(pictures.branches) *
-        refinement_kv_bytes(recipe, slice, pictures.tokens, pictures.text_rows, flags.patches > 1, compute));
+    pictures.kv_bytes.push_back(static_cast<std::uint64_t>(pictures.branches) *
+                                refinement_kv_bytes(recipe, slice, pictures.tokens, pictures.text_rows,
+                                                    flags.patches > 1 ? history_of(CarryOn::linear) : 0,
+                                                    compute));
   }
   return pictures;
 }

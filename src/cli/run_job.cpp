@@ -173,9 +173,9 @@ JobOutcome run(const Running& run, const PictureJob& job) {
   Json patches;
   if (settings.patches > 1)
     patches = {{"patches", settings.patches},
-               {"whole_first", settings.whole_first},
+               {"whole_first", job.patches.whole_share ? Json("a fifth") : Json(settings.whole_first)},
                {"whole_last", settings.whole_last},
-               {"extrapolation", job.patches.extrapolation}};
+               {"extrapolate", name_of(job.patches.carry_on)}};
   auto finished = run.loaded(outcome.result, maker.target(), maker.hashes(), patches);
   const auto* store = run.events.kept ? run.events.kept() : nullptr;
   const Pictures::Resume resume = [&](std::size_t request,

@@ -32,7 +32,11 @@ struct PictureSide {
 // How the pictures of a run are cut.
 struct PatchFlags {
   PatchSettings settings;
-  float extrapolation = 0;
+  CarryOn carry_on = CarryOn::off;
+  bool whole_share =
+      false;  // settings.whole_first is not used: the part of a request's steps that suits most
+
+  PatchSettings settings_of(std::int64_t steps) const;  // of a request with so many
 };
 
 struct PreparedPicture {

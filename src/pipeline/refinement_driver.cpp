@@ -109,17 +109,6 @@ class RefinementDriver {
             static_cast<std::size_t>((end_row - first_row) * stack_.inputs())};
   }
 
-  // How far the next step's noise level lies beyond the last one's, in steps between the last two: what
-  // changes with the level in a line is met. Two steps must have passed before there is anything to go on
-  // from.
-  static float extrapolation(const Picture& picture, std::size_t step) {
-    if (picture.extrapolation == 0 || static_cast<std::int64_t>(step) < picture.first_step + 2) return 0;
-    const auto& sigmas = picture.scheduler->sigmas();
-    const auto before = sigmas[step - 1] - sigmas[step - 2];
-    const auto ratio = before == 0 ? 1.0F : (sigmas[step] - sigmas[step - 1]) / before;
-    return picture.extrapolation * ratio;
-  }
-
   std::string about(const Descriptor& step) const { return describe_requests(step, slots_); }
 
   // A branch's text, by the name that its memory goes by.
@@ -181,7 +170,11 @@ class RefinementDriver {
     step.refining.timestep = static_cast<double>(picture.scheduler->timesteps()[at]);
     step.refining.step = static_cast<std::int32_t>(pass.step);
     step.refining.branch = pass.branch;
-    if (!pass.whole) step.refining.extrapolation = extrapolation(picture, at);
+    if (!pass.whole) {
+      const auto weights = carry_weights(picture.carry_on, *picture.scheduler, at);
+      step.refining.extrapolation = weights.extrapolation;
+      step.refining.bend = weights.bend;
+    }
     const auto [first, count] = elements(entry.first_position, entry.first_position + entry.rows);
     std::vector<float> rows(picture.rows.begin() + static_cast<std::ptrdiff_t>(first),
                             picture.rows.begin() + static_cast<std::ptrdiff_t>(first + count));
@@ -341,14 +334,14 @@ std::vector<std::int64_t> Picture::borders() const {
   return patch_borders(grid.frames * grid.height, grid.tokens(), patches.patches);
 }
 
-std::int64_t Picture::pages(bool with_history) const {
+std::int64_t Picture::pages(int with_history) const {
   return branches() * refinement_pages(grid.tokens(), text_rows, with_history);
 }
 
 bool Picture::can_start_at(std::int64_t step) const {
   const auto steps = static_cast<std::int64_t>(scheduler->steps());
   if (patches.patches == 1 || step >= steps - patches.whole_last) return true;
-  return step + (keeps_history() ? 2 : 1) <= patches.whole_first;
+  return step + keeps_history() + 1 <= patches.whole_first;
 }
 
 RefinementNeed need_of(const Picture& picture) {

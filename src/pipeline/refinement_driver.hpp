@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/carry_on.hpp"
 #include "pipeline/stage.hpp"
 #include "sampler/scheduler.hpp"
 #include "schedule/refinement_policy.hpp"
@@ -32,8 +33,8 @@ struct Picture {
   std::int64_t text_rows = 0;  // of memory
   float guidance = 1;
   PatchSettings patches;
-  float extrapolation = 0;  // of keys and values, in patched steps
-  bool history = false;     // its slots keep two steps: as all of a run do, where one needs it
+  CarryOn carry_on = CarryOn::off;  // of keys and values, in patched steps
+  int history = 0;  // steps before the last that its slots keep: the most that one of a run needs
   std::int64_t first_step = 0;
   std::vector<float> rows;  // the latent at first_step: [tokens, inputs]
   SamplerState state;       // and the scheduler's state there
@@ -41,8 +42,8 @@ struct Picture {
 
   std::int32_t branches() const { return static_cast<std::int32_t>(texts.size()); }
   std::vector<std::int64_t> borders() const;
-  std::int64_t pages(bool with_history) const;  // of keys and values, of all branches
-  bool keeps_history() const { return extrapolation != 0 && patches.patches > 1; }
+  std::int64_t pages(int with_history) const;  // of keys and values, of all branches
+  int keeps_history() const { return patches.patches > 1 ? history_of(carry_on) : 0; }
   // Whether its steps from there on are the same for one that starts there: what patched steps read of the
   // steps before them must be run anew.
   bool can_start_at(std::int64_t step) const;

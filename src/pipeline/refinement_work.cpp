@@ -17,7 +17,8 @@ RefinementPass pass_of(const Descriptor& step) {
           .timestep = step.refining.timestep,
           .first_row = entry.first_position,
           .rows = entry.rows,
-          .extrapolation = step.refining.extrapolation};
+          .extrapolation = step.refining.extrapolation,
+          .bend = step.refining.bend};
 }
 
 }  // namespace

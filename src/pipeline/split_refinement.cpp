@@ -8,7 +8,7 @@
 namespace diffuse {
 
 RefinementLimits SplitRun::refinement_limits(const Setup& setup) const {
-  return {.max_rows = setup.max_rows, .kv_pages = setup.kv_pages, .history = setup.history != 0};
+  return {.max_rows = setup.max_rows, .kv_pages = setup.kv_pages, .history = setup.history};
 }
 
 RefinementReport SplitRun::refine(std::vector<Picture> pictures, const RunOptions& options,
@@ -18,11 +18,13 @@ RefinementReport SplitRun::refine(std::vector<Picture> pictures, const RunOption
   for (const auto& picture : pictures) {
     mine.max_rows = std::max(mine.max_rows, picture.grid.tokens());
     mine.encode_rows = std::max(mine.encode_rows, picture.branches() * picture.text_rows);
-    mine.history |= static_cast<std::uint8_t>(picture.keeps_history());
-    all_pages += picture.pages(mine.history != 0);
+    mine.history = std::max(mine.history, static_cast<std::uint8_t>(picture.keeps_history()));
   }
-  // A slot keeps two steps for all pictures or for none.
-  for (auto& picture : pictures) picture.history = mine.history != 0;
+  // All slots keep as many steps.
+  for (auto& picture : pictures) {
+    picture.history = mine.history;
+    all_pages += picture.pages(mine.history);
+  }
   mine.kv_pages = std::min(options.kv_pages, std::max<std::int64_t>(all_pages, 1));
   const auto setup = agree(mine);
 

@@ -66,7 +66,7 @@ class SplitRun {
     std::int64_t encode_rows = 0;
     std::uint64_t watched = 0;  // heads, whose list follows
     std::uint8_t trace = 0;
-    std::uint8_t history = 0;  // see RefinementLimits
+    std::uint8_t history = 0;  // see RefinementLimits: the most that a picture needs
     std::uint8_t padding[6] = {};
   };
   void exchange_loads(const LoadReport& mine);

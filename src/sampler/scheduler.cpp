@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/exact_math.hpp"
 #include "core/overloaded.hpp"
 
 namespace diffuse {
@@ -115,6 +116,7 @@ void run(const EulerStep& step, std::span<const float> prediction, std::span<flo
 
 Scheduler::Scheduler(const SchedulerConfig& config, std::int64_t steps)
     : schedule_(noise_schedule(config, steps)), coefficients_(step_coefficients(config, schedule_)) {
+  flow_sigmas_ = config.flow_sigmas;
   const auto order = static_cast<std::size_t>(config.order);
   switch (config.kind) {
     case SchedulerKind::unipc:
@@ -134,6 +136,13 @@ Scheduler::Scheduler(const SchedulerConfig& config, std::int64_t steps)
       break;
     }
   }
+}
+
+double Scheduler::log_signal_to_noise(std::size_t step) const {
+  const auto sigma = static_cast<double>(schedule_.sigmas.at(step));
+  if (!flow_sigmas_) return -exact::log(sigma);
+  const double level = std::min(sigma, 0.9999);
+  return exact::log((1 - level) / level);
 }
 
 float Scheduler::input_divisor(std::size_t step) const {

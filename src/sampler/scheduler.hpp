@@ -27,6 +27,9 @@ class Scheduler {
   const std::vector<float>& timesteps() const { return schedule_.timesteps; }
   // [steps + 1]
   const std::vector<float>& sigmas() const { return schedule_.sigmas; }
+  // The logarithm of alpha / sigma where a step starts: how far it is along the way from noise to data. No
+  // less than that of a sigma of 0.9999 of flow, whose first step may start from noise alone.
+  double log_signal_to_noise(std::size_t step) const;
   // Unit noise times this is the start latent: 1 but for EulerDiscreteScheduler. (Wan's pipeline starts from
   // unit noise whatever the scheduler says.)
   float start_scale() const { return start_scale_; }
@@ -49,6 +52,7 @@ class Scheduler {
   std::size_t kept_earlier_ = 0;
   bool keeps_sample_ = false;
   bool divides_input_ = false;
+  bool flow_sigmas_ = false;
   float start_scale_ = 1;
 };
 

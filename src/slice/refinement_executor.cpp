@@ -1,6 +1,7 @@
 #include "slice/refinement_executor.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <string>
 #include <utility>
@@ -21,19 +22,14 @@ std::int64_t pages_for(std::int64_t positions) {
   return (positions + kPageTokens - 1) / kPageTokens;
 }
 
-// A slot has a second table of pages where two steps are kept; KvPages knows it as a slot of its own.
-std::int32_t first_table(std::int32_t slot) {
-  return 2 * slot;
-}
-
 }  // namespace
 
-std::int64_t refinement_pages(std::int64_t tokens, std::int64_t text_rows, bool history) {
-  return pages_for(tokens) * (history ? 2 : 1) + pages_for(text_rows);
+std::int64_t refinement_pages(std::int64_t tokens, std::int64_t text_rows, int history) {
+  return pages_for(tokens) * (history + 1) + pages_for(text_rows);
 }
 
 std::uint64_t refinement_kv_bytes(const Recipe& recipe, const RankSlice& slice, std::int64_t tokens,
-                                  std::int64_t text_rows, bool history, Compute compute) {
+                                  std::int64_t text_rows, int history, Compute compute) {
   const auto pages = refinement_pages(tokens, text_rows, history);
   std::int64_t elements = 0;
   for (const auto& block : blocks_of(recipe, slice)) elements += kv_elements(block);
@@ -45,7 +41,10 @@ struct RefinementExecutor::Slot {
   TokenGrid grid;
   std::int64_t steps = 0;     // begun
   std::int64_t next_row = 0;  // of the step under way; 0: a step is to start
-  std::int32_t table = 0;     // 0 or 1: in which of its tables the step under way is
+  // Its tables of pages by the age of their step, that of the newest (under way, or the last) first, and how
+  // many behind that hold one.
+  std::array<std::int32_t, 3> tables = {0, 1, 2};
+  int kept = 0;
   double timestep = std::numeric_limits<double>::quiet_NaN();
   Buffer embedding;  // [1, hidden] of that time
   Buffer condition;  // [rows of modulation, hidden]
@@ -91,11 +90,9 @@ void RefinementExecutor::admit(std::int32_t slot, const TokenGrid& grid, std::in
       throw_internal("slot " + std::to_string(slot) + " is admitted with " + std::to_string(sizes[axis]) +
                      " patches on an axis of at most " + std::to_string(refinement_.most_patches[axis]));
   }
-  pages_.admit(first_table(slot), text_rows);
-  pages_.grow(first_table(slot), grid.tokens());
-  if (limits_.history) {
-    pages_.admit(first_table(slot) + 1);
-    pages_.grow(first_table(slot) + 1, grid.tokens());
+  for (int table = 0; table <= limits_.history; ++table) {
+    pages_.admit(table_of(slot, table), table == 0 ? text_rows : 0);
+    pages_.grow(table_of(slot, table), grid.tokens());
   }
   const auto index = static_cast<std::size_t>(slot);
   if (slots_.size() <= index) slots_.resize(index + 1);
@@ -111,7 +108,7 @@ void RefinementExecutor::admit(std::int32_t slot, const TokenGrid& grid, std::in
 void RefinementExecutor::remember(std::int32_t slot, std::span<const float> text) {
   const auto width = recipe_.encoder->hidden;
   const auto rows = static_cast<std::int64_t>(text.size()) / width;
-  if (rows != pages_.memory_rows(first_table(slot)))
+  if (rows != pages_.memory_rows(table_of(slot, 0)))
     throw_internal("a text does not have the rows it was admitted with");
   const auto most = std::min(rows, limits_.max_rows);
   for (std::int64_t first = 0; first < rows; first += most) {
@@ -119,7 +116,7 @@ void RefinementExecutor::remember(std::int32_t slot, std::span<const float> text
     const auto part =
         text.subspan(static_cast<std::size_t>(first * width), static_cast<std::size_t>(count * width));
     backend_.upload(text_.data(), std::as_bytes(part));
-    const Segment segment{0, count, first, pages_.memory_of(first_table(slot))};
+    const Segment segment{0, count, first, pages_.memory_of(table_of(slot, 0))};
     for (auto& block : weights_.blocks) {
       for (const auto& step : block) {
         if (const auto* cross = std::get_if<CrossAttentionStep>(&step))
@@ -131,8 +128,7 @@ void RefinementExecutor::remember(std::int32_t slot, std::span<const float> text
 }
 
 void RefinementExecutor::release(std::int32_t slot) {
-  pages_.release(first_table(slot));
-  if (limits_.history) pages_.release(first_table(slot) + 1);
+  for (int table = 0; table <= limits_.history; ++table) pages_.release(table_of(slot, table));
   slots_[static_cast<std::size_t>(slot)] = {};
 }
 
@@ -173,13 +169,16 @@ void RefinementExecutor::set_time(Slot& slot, double timestep) {
   slot.timestep = timestep;
 }
 
-void RefinementExecutor::extrapolate(const Slot& slot, std::int32_t number, float weight) {
-  const auto previous = pages_.of(first_table(number) + 1 - slot.table);
-  const auto under_way = pages_.of(first_table(number) + slot.table);
+// KvPages knows each table of a slot as a slot of its own.
+std::int32_t RefinementExecutor::table_of(std::int32_t slot, std::int32_t table) const {
+  return slot * (limits_.history + 1) + table;
+}
+
+void RefinementExecutor::extrapolate(std::int32_t from, std::int32_t to, float weight) {
   for (auto& block : weights_.blocks) {
     for (const auto& step : block) {
       if (const auto* attention = std::get_if<AttentionStep>(&step))
-        backend_.extrapolate(attention->kv, previous, under_way, weight);
+        backend_.extrapolate(attention->kv, pages_.of(from), pages_.of(to), weight);
     }
   }
 }
@@ -188,11 +187,21 @@ void RefinementExecutor::start_step(Slot& slot, const RefinementPass& pass) {
   const bool whole = pass.rows == slot.grid.tokens();
   if (slot.steps == 0 && !whole)
     throw_internal("slot " + std::to_string(pass.slot) + " starts with a part of its picture");
-  if (!limits_.history && pass.extrapolation != 0)
-    throw_internal("keys and values are to be extrapolated and one step of them is kept");
-  if (limits_.history) {
-    slot.table = 1 - slot.table;
-    if (!whole) extrapolate(slot, pass.slot, slot.steps > 1 ? pass.extrapolation : 0);
+  const int asked = pass.extrapolation == 0 ? 0 : pass.bend == 0 ? 1 : 2;
+  if (asked > limits_.history)
+    throw_internal("keys and values of " + std::to_string(asked + 1) +
+                   " steps are to be carried on, and of " + std::to_string(limits_.history + 1) +
+                   " they are kept");
+  // A prediction takes the place of the oldest step that it is made of: pages that no step has written, which
+  // may hold anything, are never read.
+  const int back = whole ? limits_.history : std::min(asked, slot.kept);
+  auto& tables = slot.tables;
+  std::rotate(tables.begin(), tables.begin() + back, tables.begin() + back + 1);
+  if (whole && slot.steps > 0) slot.kept = std::min(slot.kept + 1, limits_.history);
+  if (!whole && back > 0) {
+    const auto at = [&](std::size_t age) { return table_of(pass.slot, tables[age]); };
+    if (back == 2) extrapolate(at(2), at(0), pass.bend);
+    extrapolate(at(1), at(0), pass.extrapolation);
   }
   ++slot.steps;
 }
@@ -216,18 +225,17 @@ void RefinementExecutor::run(const RefinementPass& pass, Rows hidden, const Afte
                    std::to_string(pass.first_row));
   if (pass.first_row == 0) start_step(slot, pass);
   set_time(slot, pass.timestep);
-  const auto table = first_table(pass.slot);
   BatchContext batch;
   batch.segments.push_back({.first_row = 0,
                             .rows = pass.rows,
                             .first_position = pass.first_row,
-                            .pages = pages_.of(table + slot.table),
+                            .pages = pages_.of(table_of(pass.slot, slot.tables[0])),
                             .keys = slot.grid.tokens()});
   batch.memory.push_back({.first_row = 0,
                           .rows = pass.rows,
                           .first_position = pass.first_row,
-                          .pages = pages_.memory_of(table),
-                          .keys = pages_.memory_rows(table)});
+                          .pages = pages_.memory_of(table_of(pass.slot, 0)),
+                          .keys = pages_.memory_rows(table_of(pass.slot, 0))});
   const auto row_size = slot.grid.width;
   const auto frame_size = slot.grid.height * row_size;
   for (auto token = pass.first_row; token < pass.first_row + pass.rows; ++token)

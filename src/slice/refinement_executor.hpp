@@ -6,7 +6,7 @@
 // A pass runs the rows of one patch, which is a run of tokens: all of them (whole), or a part. At each layer
 // a pass overwrites its own tokens' keys and values and attends to those of all tokens: fresh where the
 // patches before it have passed in this step, and predicted where they have not. The prediction is what the
-// step before left, or that plus `extrapolation` times how far it lies from what the step before that left.
+// step before left, or that carried on from what the steps before it left: see RefinementPass.
 //
 // Patches of a step come in order from the first token to the last, and a slot's first step is whole. One
 // patch is the same as whole, in every bit. Otherwise a row depends on the patches of its own step and the
@@ -33,23 +33,26 @@ struct RefinementPass {
   double timestep = 0;  // as the scheduler gives it to the model
   std::int64_t first_row = 0;
   std::int64_t rows = 0;
-  // Weight of the extrapolation of what is not fresh yet; read from the first patch of a step. 0: what the
-  // step before left. Other values need RefinementLimits::history, and are 0 in a slot's second step.
+  // What stands for what is not fresh yet, of the keys and values a, b, c of the last three steps, the newest
+  // first; read from the first patch of a step: a + extrapolation * (a - (b + bend * (b - c))). The first
+  // weight needs RefinementLimits::history of 1, the second one 2. Where a slot has not run so many whole
+  // steps, what would be read is left out: behind one of them it is a, behind two there is no bend.
   float extrapolation = 0;
+  float bend = 0;
 };
 
 struct RefinementLimits {
   std::int64_t max_rows = 0;  // of one pass
   std::int64_t kv_pages = 0;  // of each layer's pool: the sum of refinement_pages over the slots
-  bool history = false;       // keeps keys and values of two steps, for extrapolation
+  int history = 0;            // 0 to 2: so many steps before the last one keep their keys and values
 };
 
 // Pages that a slot takes of each layer's pool.
-std::int64_t refinement_pages(std::int64_t tokens, std::int64_t text_rows, bool history);
+std::int64_t refinement_pages(std::int64_t tokens, std::int64_t text_rows, int history);
 // Of keys and values, the bytes of one slot on a slice: pure, for plan. The backend's own pages can be
 // longer by what pads odd head sizes.
 std::uint64_t refinement_kv_bytes(const Recipe& recipe, const RankSlice& slice, std::int64_t tokens,
-                                  std::int64_t text_rows, bool history, Compute compute);
+                                  std::int64_t text_rows, int history, Compute compute);
 
 class RefinementExecutor {
  public:
@@ -86,9 +89,12 @@ class RefinementExecutor {
   Slot& slot_of(const RefinementPass& pass, std::int64_t rows);
   // What the pass's time comes to, made where it is another than the slot's last.
   void set_time(Slot& slot, double timestep);
-  // Before the first patch of a step: its pages become those of two steps ago, with a prediction.
+  // Before the first patch of a step: it takes the pages of the oldest step that it reads, and makes the
+  // prediction there.
   void start_step(Slot& slot, const RefinementPass& pass);
-  void extrapolate(const Slot& slot, std::int32_t number, float weight);
+  // What the table `to` holds becomes what follows on it and `from`, by a weight; of all layers.
+  void extrapolate(std::int32_t from, std::int32_t to, float weight);
+  std::int32_t table_of(std::int32_t slot, std::int32_t table) const;
 
   const Recipe& recipe_;
   const Refinement& refinement_;

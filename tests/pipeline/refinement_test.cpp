@@ -195,9 +195,9 @@ TEST_P(Refinement_, SplitIsWholeInEveryBit) {
 
 TEST_P(Refinement_, PatchesDoNotDependOnTheRanks) {
   auto job = job_of({model_.request()});
-  const PatchFlags three = {{.patches = 3, .whole_first = 2, .whole_last = 1}, 1.0F};
+  const PatchFlags three = {{.patches = 3, .whole_first = 3, .whole_last = 1}, CarryOn::curved};
   const auto whole = make(model_, job, {});
-  const auto one = make(model_, job, {.patches = {{.patches = 1, .whole_first = 2}, 1.0F}});
+  const auto one = make(model_, job, {.patches = {{.patches = 1, .whole_first = 2}, CarryOn::linear}});
   EXPECT_EQ(difference(whole, one), "");
   const auto patched = make(model_, job, {.patches = three});
   EXPECT_NE(difference(whole, patched), "");
@@ -213,7 +213,8 @@ TEST_P(Refinement_, PatchesDoNotDependOnTheRanks) {
 // Stopped behind every step, and gone on from there: the same as without a stop.
 TEST_P(Refinement_, AStoppedRunGoesOnFromItsLastStep) {
   const auto job = job_of({model_.request()});
-  for (const auto& patches : {PatchFlags{}, PatchFlags{{.patches = 2, .whole_first = 3}, 1.0F}}) {
+  for (const auto& patches : {PatchFlags{}, PatchFlags{{.patches = 2, .whole_first = 3}, CarryOn::linear},
+                              PatchFlags{{.patches = 2, .whole_first = 4}, CarryOn::curved}}) {
     const auto whole = make(model_, job, {.patches = patches, .trace = false});
     std::optional<Pictures::Kept> kept;
     PictureHooks hooks;

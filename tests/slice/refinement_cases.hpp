@@ -116,7 +116,7 @@ inline std::vector<PatchRun> cut(std::int64_t tokens, std::int64_t patches) {
 class Stack {
  public:
   Stack(const Pipeline& pipeline, Backend& backend, const std::string& slices, std::int64_t tokens,
-        std::int64_t text_rows, int slots, bool history)
+        std::int64_t text_rows, int slots, int history)
       : pipeline_(pipeline), backend_(backend) {
     const auto ranks = static_cast<std::int32_t>(std::count(slices.begin(), slices.end(), ',') + 1);
     const auto plan = make_plan(pipeline.recipe, pipeline.checkpoint.headers(), ranks, slices);
@@ -149,12 +149,12 @@ class Stack {
 
   // One step of a slot in runs of tokens: latents -> prediction, both [channels, frames, height, width].
   Floats step(std::int32_t slot, double timestep, const Floats& latents, std::int64_t patches = 1,
-              float extrapolation = 0) {
+              float extrapolation = 0, float bend = 0) {
     const auto& grid = grids_[static_cast<std::size_t>(slot)];
     const auto& refinement = *pipeline_.recipe.refinement;
     Floats prediction(static_cast<std::size_t>(grid.tokens() * refinement.outputs()));
     for (const auto& run : cut(grid.tokens(), patches)) {
-      const RefinementPass pass{slot, timestep, run.first_row, run.rows, extrapolation};
+      const RefinementPass pass{slot, timestep, run.first_row, run.rows, extrapolation, bend};
       Floats rows(static_cast<std::size_t>(run.rows * refinement.inputs()));
       patchify(refinement.patch, refinement.channels, grid, run.first_row, latents, rows);
       const Rows hidden{carry_.floats(), run.rows, pipeline_.recipe.hidden, pipeline_.recipe.hidden};

@@ -63,7 +63,7 @@ double mean_off(const Floats& found, const Floats& reference) {
 // Both branches of a guided request, in slots 0 and 1 of a stack.
 class Guided {
  public:
-  Guided(const RefinementCase& subject, Backend& backend, const std::string& slices, bool history = false)
+  Guided(const RefinementCase& subject, Backend& backend, const std::string& slices, int history = 0)
       : subject_(subject),
         texts_(encode(subject.pipeline, backend, subject.texts())),
         stack_(subject.pipeline, backend, slices, subject.grid.tokens(),
@@ -72,11 +72,11 @@ class Guided {
       stack_.admit(slot, subject.grid, texts_[static_cast<std::size_t>(slot)]);
   }
 
-  Floats step(int number, std::int64_t patches = 1, float extrapolation = 0) {
+  Floats step(int number, std::int64_t patches = 1, float extrapolation = 0, float bend = 0) {
     const auto latents = subject_.latents_before(number);
     const auto time = subject_.timestep(number);
-    auto text = stack_.step(0, time, latents, patches, extrapolation);
-    const auto bare = stack_.step(1, time, latents, patches, extrapolation);
+    auto text = stack_.step(0, time, latents, patches, extrapolation, bend);
+    const auto bare = stack_.step(1, time, latents, patches, extrapolation, bend);
     const auto scale = subject_.call.at("guidance_scale").get<float>();
     for (std::size_t i = 0; i < text.size(); ++i) text[i] = bare[i] + scale * (text[i] - bare[i]);
     return text;
@@ -128,8 +128,9 @@ TEST_P(Refinements, PredictWhatDiffusersPredicts) {
 
 // What both branches give at each of a few steps, the later ones in patches.
 std::vector<Floats> run_steps(const RefinementCase& subject, Backend& backend, const std::string& slices) {
-  Guided guided(subject, backend, slices, true);
-  return {guided.step(1), guided.step(2, 3), guided.step(3, 2, 0.5F), guided.step(3)};
+  Guided guided(subject, backend, slices, 2);
+  return {guided.step(1),          guided.step(2, 3),          guided.step(2), guided.step(3),
+          guided.step(3, 2, 0.5F), guided.step(3, 3, 1, 0.3F), guided.step(3)};
 }
 
 TEST_P(Refinements, CutsChangeNoBit) {
@@ -160,7 +161,7 @@ TEST_P(Refinements, ThreadsChangeNoBit) {
 
 TEST_P(Refinements, OnePatchIsWholeWhateverIsKept) {
   const auto backend = make_backend(processors().front(), 2, Compute::f32);
-  Guided kept(subject_, *backend, whole(subject_), true);
+  Guided kept(subject_, *backend, whole(subject_), 1);
   Guided plain(subject_, *backend, whole(subject_));
   for (const int step : {1, 2, 3}) EXPECT_EQ(kept.step(step, 1, 0.7F), plain.step(step)) << step;
 }
@@ -171,11 +172,13 @@ TEST_P(Refinements, PatchesOfAStepRunAgainAreWhole) {
   for (const auto& processor : some_processors()) {
     for (const auto compute : {Compute::f32, Compute::bf16}) {
       const auto backend = make_backend(processor, 2, compute);
-      for (const bool history : {false, true}) {
+      for (const int history : {0, 1, 2}) {
         Guided guided(subject_, *backend, whole(subject_), history);
         const auto expected = guided.step(2);
+        for (int again = 0; again < history; ++again) ASSERT_EQ(guided.step(2), expected);
         for (const std::int64_t patches : {2, 5, 3})
-          ASSERT_EQ(guided.step(2, patches, history ? 0.6F : 0.0F), expected) << processor << " " << patches;
+          ASSERT_EQ(guided.step(2, patches, history > 0 ? 0.6F : 0.0F, history > 1 ? 0.4F : 0.0F), expected)
+              << processor << " " << patches << " " << history;
       }
     }
   }
@@ -196,7 +199,7 @@ TEST(QuietPatches, AreAsFarFromWholeAsTheReferences) {
                                Expected{4, 1, {0.00119412, 0.00139313, 0.00137873, 0.00288778}},
                                Expected{7, 0.5, {0.000970056, 0.00131278, 0.0013352, 0.00298833}}}) {
     Guided exact(subject, *backend, whole(subject));
-    Guided patched(subject, *backend, whole(subject), true);
+    Guided patched(subject, *backend, whole(subject), 1);
     for (const int step : {1, 2}) EXPECT_EQ(patched.step(step), exact.step(step));
     for (int step = 3; step <= 6; ++step) {
       const auto reference = exact.step(step);
@@ -207,14 +210,47 @@ TEST(QuietPatches, AreAsFarFromWholeAsTheReferences) {
   }
 }
 
+// The same of three whole steps, and a line that is bent.
+TEST(QuietPatches, AreAsFarFromWholeWhereTheyAreBent) {
+  struct Expected {
+    std::int64_t patches;
+    float extrapolation, bend;
+    std::array<double, 3> off;
+  };
+  const RefinementCase subject(refinement_data() / "wan-quiet", refinement_data() / "wan-quiet");
+  const auto backend = make_backend(processors().front(), 2, Compute::f32);
+  for (const auto& expected : {Expected{4, 1.4F, 0.25F, {0.00174353, 0.00179528, 0.00333941}},
+                               Expected{3, 0.8F, 0.5F, {0.00129195, 0.00138860, 0.00270472}}}) {
+    Guided exact(subject, *backend, whole(subject));
+    Guided patched(subject, *backend, whole(subject), 2);
+    for (const int step : {1, 2, 3}) EXPECT_EQ(patched.step(step), exact.step(step));
+    for (int step = 4; step <= 6; ++step) {
+      const auto reference = exact.step(step);
+      const auto off =
+          mean_off(patched.step(step, expected.patches, expected.extrapolation, expected.bend), reference);
+      const auto wanted = expected.off[static_cast<std::size_t>(step - 4)];
+      EXPECT_NEAR(off / largest(reference), wanted, 5e-3 * wanted) << expected.patches << ", step " << step;
+    }
+  }
+}
+
 // In a slot's second step there is nothing to carry on from.
 TEST_P(Refinements, ASecondStepIsNotExtrapolated) {
   const auto backend = make_backend(processors().front(), 2, Compute::f32);
-  Guided one(subject_, *backend, whole(subject_), true);
-  Guided other(subject_, *backend, whole(subject_), true);
+  Guided one(subject_, *backend, whole(subject_), 1);
+  Guided other(subject_, *backend, whole(subject_), 1);
   one.step(1);
   other.step(1);
   EXPECT_EQ(one.step(2, 3, 0.9F), other.step(2, 3));
+}
+
+// Nor is there a step to bend by in its third.
+TEST_P(Refinements, AThirdStepIsNotBent) {
+  const auto backend = make_backend(processors().front(), 2, Compute::f32);
+  Guided one(subject_, *backend, whole(subject_), 2);
+  Guided other(subject_, *backend, whole(subject_), 1);
+  for (const int step : {1, 2}) EXPECT_EQ(one.step(step), other.step(step));
+  EXPECT_EQ(one.step(3, 3, 0.9F, 0.5F), other.step(3, 3, 0.9F));
 }
 
 TEST_P(Refinements, SlotsDoNotKnowOfEachOther) {
@@ -224,7 +260,7 @@ TEST_P(Refinements, SlotsDoNotKnowOfEachOther) {
   const auto rows = static_cast<std::int64_t>(texts[0].size()) / subject_.pipeline.recipe.encoder->hidden;
   const auto stack_of = [&](int slots) {
     return std::make_unique<Stack>(subject_.pipeline, *backend, whole(subject_), grid.tokens(), rows, slots,
-                                   true);
+                                   1);
   };
   const auto latents = subject_.latents_before(1);
   auto others = latents;
@@ -307,7 +343,7 @@ TEST_F(RefusedPasses, SayWhatIsWrong) {
   EXPECT_THAT(refusal(0, 5), HasSubstr("goes on at token 5"));
   EXPECT_THAT(refusal(5, tokens), HasSubstr("not of its picture"));
   EXPECT_EQ(refusal(5, tokens - 5), "nothing");
-  EXPECT_THAT(refusal(0, 5, 0.5F), HasSubstr("one step of them is kept"));
+  EXPECT_THAT(refusal(0, 5, 0.5F), HasSubstr("of 2 steps are to be carried on, and of 1 they are kept"));
   EXPECT_THAT(refusal(0, tokens, 0, 7), HasSubstr("nobody was admitted"));
 }
 
@@ -332,15 +368,16 @@ TEST(Patches, AreOfAChannelsOrderInAndAnElementsOrderOut) {
 }
 
 TEST(RefinementMemory, CountsPagesAndBytes) {
-  EXPECT_EQ(refinement_pages(1560, 512, false), 25 + 8);
-  EXPECT_EQ(refinement_pages(1560, 512, true), 50 + 8);
+  EXPECT_EQ(refinement_pages(1560, 512, 0), 25 + 8);
+  EXPECT_EQ(refinement_pages(1560, 512, 1), 50 + 8);
+  EXPECT_EQ(refinement_pages(1560, 512, 2), 75 + 8);
   const RefinementCase subject(refinement_data() / "wan", refinement_data() / "wan");
   RankSlice slice;
   slice.first_layer = 2;
   slice.end_layer = 5;
-  const auto bytes = refinement_kv_bytes(subject.pipeline.recipe, slice, 64, 32, false, Compute::f32);
+  const auto bytes = refinement_kv_bytes(subject.pipeline.recipe, slice, 64, 32, 0, Compute::f32);
   EXPECT_EQ(bytes, std::uint64_t{3} * 2 * 64 * (24 + 24) * 4);
-  EXPECT_EQ(refinement_kv_bytes(subject.pipeline.recipe, slice, 64, 32, false, Compute::bf16), bytes / 2);
+  EXPECT_EQ(refinement_kv_bytes(subject.pipeline.recipe, slice, 64, 32, 0, Compute::bf16), bytes / 2);
 }
 
 }  // namespace
