@@ -11,7 +11,6 @@ MeasuredPictures measure_pictures(SplitRun& split, const Model& model, std::int6
   // Enough steps that filling and draining the stages weighs little.
   constexpr std::int64_t kSteps = 4;
   const auto& stack = *model.recipe.refinement;
-  const auto& video = *model.recipe.video;
   Job job;
   job.sha256 = std::string(64, '0');
   const auto give = [&](const char* key, std::int64_t value) {
@@ -29,12 +28,12 @@ MeasuredPictures measure_pictures(SplitRun& split, const Model& model, std::int6
   }
   PatchFlags patches;
   patches.settings = {.patches = flags.patches, .whole_first = flags.patches > 1 ? 1 : 0};
-  const auto side = PictureSide::open(model.folder, video.space_scale(), video.time_scale());
+  const auto side = PictureSide::open(model.folder, *model.recipe.video);
   const auto prepared = prepare_pictures(job, side, model.recipe, patches, options.kv_pages);
   if (!prepared.front().problem.empty()) throw_bad_data(prepared.front().problem);
   std::vector<Picture> pictures;
   for (std::size_t i = 0; i < prepared.size(); ++i)
-    pictures.push_back(make_picture(prepared[i], i, 0, patches, stack));
+    pictures.push_back(make_picture(prepared[i], i, 0, start_latents(prepared[i], stack), patches, stack));
   const auto report =
       split.refine(std::move(pictures), options,
                    {.on_latent =

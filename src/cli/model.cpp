@@ -1,10 +1,12 @@
 #include "cli/model.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "core/json.hpp"
+#include "pipeline/picture_request.hpp"
 #include "recipe/build.hpp"
 #include "recipe/refinement_recipe.hpp"
 
@@ -63,6 +65,37 @@ Examination judge_pipeline(const fs::path& index) {
   return examination;
 }
 
+// Digest of every small file that says how a model computes, reads and writes: of these names, in `folders`.
+std::string configs_hash(const fs::path& root, const std::vector<std::string>& folders) {
+  constexpr std::array<std::string_view, 15> kNames = {"config.json",
+                                                       "generation_config.json",
+                                                       "model_index.json",
+                                                       "scheduler_config.json",
+                                                       "tokenizer.json",
+                                                       "tokenizer_config.json",
+                                                       "special_tokens_map.json",
+                                                       "added_tokens.json",
+                                                       "vocab.json",
+                                                       "merges.txt",
+                                                       "chat_template.jinja",
+                                                       "chat_template.json",
+                                                       "preprocessor_config.json",
+                                                       "spiece.model",
+                                                       "tokenizer.model"};
+  constexpr std::uint64_t kLargest = 1U << 30;
+  Sha256 sha;
+  for (const auto& folder : folders) {
+    for (const auto name : kNames) {
+      const auto path = root / folder / name;
+      if (!fs::is_regular_file(path)) continue;
+      sha.update(folder + "/" + std::string(name) + "\n");
+      const auto text = read_file(path, kLargest);
+      sha.update(sha256_hex(std::as_bytes(std::span(text))));
+    }
+  }
+  return sha.hex_digest();
+}
+
 // The components that a rank may read weights of.
 Checkpoint open_pipeline(const fs::path& folder, LoadMode load) {
   const std::vector<std::string> components = {kStackComponent, kTextComponent, kCodecComponent};
@@ -78,6 +111,7 @@ void build_pipeline(Examination& examination, const Checkpoint& checkpoint,
   examination.recipe =
       build_refinement({checkpoint.config(), checkpoint.component_configs()}, checkpoint.headers(), {accept});
   check_depth(examination);
+  if (examination.recipe) PictureSide::open(checkpoint.folder()).check(*examination.recipe);
 }
 
 Examination examine_pipeline(const fs::path& index, const std::vector<std::string>& accept) {
@@ -107,14 +141,9 @@ Model open_pipeline_model(const fs::path& folder, LoadMode load, const std::vect
     throw Error(problem.code(), "'" + folder.string() + "': " + problem.what());
   }
   if (!examination.recipe) throw_refused("'" + folder.string() + "': " + examination.missing);
-  // Of every file that says how the pipeline computes.
-  Json configs = checkpoint.component_configs();
-  configs["model_index"] = checkpoint.config();
-  const auto scheduler = folder / "scheduler" / "scheduler_config.json";
-  if (fs::exists(scheduler)) configs["scheduler"] = read_json(scheduler);
-  const auto text = configs.dump();
-  return {folder, std::move(checkpoint), std::move(*examination.recipe),
-          sha256_hex(std::as_bytes(std::span(text)))};
+  const std::vector<std::string> folders = {".",         kStackComponent, kTextComponent, kCodecComponent,
+                                            "scheduler", "tokenizer"};
+  return {folder, std::move(checkpoint), std::move(*examination.recipe), configs_hash(folder, folders)};
 }
 
 void build(Examination& examination, const Json& config, const TensorHeaders& headers,
@@ -173,9 +202,7 @@ Model open_model(const fs::path& folder, LoadMode load, const std::vector<std::s
       .verdict = judge_with_headers(checkpoint.config(), checkpoint.headers()), .recipe = {}, .missing = {}};
   build(examination, checkpoint.config(), checkpoint.headers(), accept);
   if (!examination.recipe) throw_refused("'" + folder.string() + "': " + examination.missing);
-  const auto text = read_file(folder / "config.json", 256U << 20);
-  return {folder, std::move(checkpoint), std::move(*examination.recipe),
-          sha256_hex(std::as_bytes(std::span(text)))};
+  return {folder, std::move(checkpoint), std::move(*examination.recipe), configs_hash(folder, {"."})};
 }
 
 }  // namespace diffuse

@@ -7,8 +7,7 @@ namespace diffuse {
 PreparedJob prepare_job(const Job& job, const Model& model, std::int64_t kv_pages,
                         const PatchFlags& patches) {
   if (model.recipe.refinement) {
-    const auto& video = *model.recipe.video;
-    const auto side = PictureSide::open(model.folder, video.space_scale(), video.time_scale());
+    const auto side = PictureSide::open(model.folder, *model.recipe.video);
     return PictureJob{prepare_pictures(job, side, model.recipe, patches, kv_pages), patches};
   }
   if (patches.settings.patches > 1)

@@ -44,7 +44,7 @@ using Finished = std::map<std::uint64_t, RequestResult>;  // by index in the job
 
 bool lacks_trace(const RequestResult& request) {
   return std::any_of(request.samples.begin(), request.samples.end(), [](const Sample& sample) {
-    return !sample.tokens.empty() && sample.trace.digests.empty();
+    return (!sample.tokens.empty() || sample.media) && sample.trace.digests.empty();
   });
 }
 

@@ -67,7 +67,7 @@ void KeptSteps::keep(std::uint64_t request, std::int64_t sample, const KeptStep&
 
 std::optional<KeptStep> KeptSteps::find(std::uint64_t request, std::int64_t sample) const {
   const auto path = file_of(request, sample);
-  if (!std::filesystem::exists(path)) return std::nullopt;
+  if (!std::filesystem::is_regular_file(path)) return std::nullopt;
   const auto text = read_file(path, kLargestFile);
   Head head;
   if (text.size() < sizeof head) return std::nullopt;

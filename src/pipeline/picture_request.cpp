@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -35,6 +36,29 @@ std::int64_t divided(std::int64_t pixels, std::int64_t unit, const char* name) {
   return pixels / unit;
 }
 
+Scheduler scheduler_for(const PictureSide& side, std::int64_t steps) {
+  auto scheduler = make_scheduler(side.scheduler, steps);
+  // diffusers' pipelines of this kind would hand the latent on as it is, and make nonsense in silence.
+  if (scheduler.start_scale() != 1 || scheduler.input_divisor(0) != 1)
+    throw_refused(
+        "the pipeline's scheduler wants its latents scaled by the noise level, and a stack of this kind "
+        "reads "
+        "them as they are; give it a flow scheduler (UniPC, DPM-Solver++, FlowMatchEuler)");
+  return scheduler;
+}
+
+// A name between & and ; that HTML may know as a character and this build does not; empty where there is
+// none.
+std::string unknown_reference(const std::string& text) {
+  for (auto at = text.find('&'); at != std::string::npos; at = text.find('&', at + 1)) {
+    auto end = at + 1;
+    while (end < text.size() && std::isalnum(static_cast<unsigned char>(text[end])) != 0) ++end;
+    const bool letter = end > at + 1 && std::isalpha(static_cast<unsigned char>(text[at + 1])) != 0;
+    if (letter && end < text.size() && text[end] == ';') return text.substr(at, end - at + 1);
+  }
+  return {};
+}
+
 class Preparer {
  public:
   Preparer(const PictureSide& side, const Recipe& recipe, const PatchFlags& patches, std::int64_t kv_pages)
@@ -56,12 +80,7 @@ class Preparer {
       throw_bad_data("`negative_prompt` guides nothing where `guidance_scale` is 1 or less");
     }
     const auto steps = options.num_inference_steps.value_or(stack_.defaults.steps);
-    out.scheduler = std::make_shared<const Scheduler>(make_scheduler(side_.scheduler, steps));
-    // diffusers' pipelines of this kind would hand the latent on as it is, and make nonsense in silence.
-    if (out.scheduler->start_scale() != 1 || out.scheduler->input_divisor(0) != 1)
-      throw_refused(
-          "the pipeline's scheduler wants its latents scaled by the noise level, and a stack of this kind "
-          "reads them as they are; give it a flow scheduler (UniPC, DPM-Solver++, FlowMatchEuler)");
+    out.scheduler = std::make_shared<const Scheduler>(scheduler_for(side_, steps));
     check_latent(out, request);
     out.latent = request.latent;
     check_memory(out);
@@ -104,7 +123,16 @@ class Preparer {
 
   std::shared_ptr<const EncoderInput> encoded(const std::string& text, const std::string& name,
                                               std::int64_t text_rows) const {
-    return checked(side_.tokenizer.encode(cleaned_prompt(text), true), name, text_rows);
+    if (!side_.tokenizer)
+      throw_bad_data(
+          "tokenizer/ holds neither tokenizer.json nor a sentencepiece model; give `tokens`, and a "
+          "guidance_scale of 1");
+    const auto cleaned = cleaned_prompt(text);
+    if (const auto unknown = unknown_reference(cleaned); !unknown.empty())
+      throw_bad_data(name + " holds '" + unknown +
+                     "', which may stand for a character that this build does not know by "
+                     "name; write the character itself");
+    return checked(side_.tokenizer->encode(cleaned, true), name, text_rows);
   }
 
   std::shared_ptr<const EncoderInput> checked(std::vector<std::int32_t> ids, const std::string& name,
@@ -182,16 +210,39 @@ class Preparer {
 
 }  // namespace
 
-PictureSide PictureSide::open(const std::filesystem::path& folder, std::int64_t space_scale,
-                              std::int64_t time_scale) {
+PictureSide PictureSide::open(const std::filesystem::path& folder) {
+  const auto doing = "opening the pipeline '" + folder.string() + "': ";
   const auto scheduler = folder / "scheduler" / "scheduler_config.json";
-  if (!std::filesystem::exists(scheduler))
-    throw_missing("opening the pipeline '" + folder.string() +
-                  "': it has no scheduler/scheduler_config.json");
-  if (!Tokenizer::present(folder / "tokenizer"))
-    throw_missing("opening the pipeline '" + folder.string() +
-                  "': tokenizer/ holds neither tokenizer.json nor a sentencepiece model");
-  return {Tokenizer::load(folder / "tokenizer"), read_json(scheduler), space_scale, time_scale};
+  if (!std::filesystem::exists(scheduler)) throw_missing(doing + "it has no scheduler/scheduler_config.json");
+  PictureSide side;
+  side.scheduler = read_json(scheduler);
+  // diffusers makes what model_index.json says, whatever the component's own config says.
+  const auto index = read_json(folder / "model_index.json");
+  const auto listed = index.find("scheduler");
+  const bool named = listed != index.end() && listed->is_array() && listed->size() == 2;
+  const auto own = side.scheduler.is_object() ? side.scheduler.value("_class_name", Json()) : Json();
+  if (!named || listed->at(1) != own)
+    throw_refused(doing + "model_index.json says that its scheduler is " +
+                  (named ? listed->at(1).dump() : "none") + ", and scheduler_config.json that it is " +
+                  own.dump());
+  if (Tokenizer::present(folder / "tokenizer")) {
+    side.tokenizer = Tokenizer::load(folder / "tokenizer");
+    const auto config = folder / "tokenizer" / "tokenizer_config.json";
+    if (std::filesystem::exists(config) && read_json(config).value("padding_side", "right") != "right")
+      throw_refused(doing + "its tokenizer pads on the left, and texts of pictures are padded on the right");
+  }
+  return side;
+}
+
+PictureSide PictureSide::open(const std::filesystem::path& folder, const VideoCodec& codec) {
+  auto side = open(folder);
+  side.space_scale = codec.space_scale();
+  side.time_scale = codec.time_scale();
+  return side;
+}
+
+void PictureSide::check(const Recipe& recipe) const {
+  static_cast<void>(scheduler_for(*this, recipe.refinement->defaults.steps));
 }
 
 void check_picture_keys(const Json& generate, const std::string& what) {
@@ -233,7 +284,7 @@ PatchSettings PatchFlags::settings_of(std::int64_t steps) const {
 }
 
 Picture make_picture(const PreparedPicture& request, std::size_t index, std::int64_t sample,
-                     const PatchFlags& patches, const Refinement& stack) {
+                     std::span<const float> starts, const PatchFlags& patches, const Refinement& stack) {
   Picture picture;
   picture.request = static_cast<std::int64_t>(index);
   picture.grid = request.grid;
@@ -243,15 +294,16 @@ Picture make_picture(const PreparedPicture& request, std::size_t index, std::int
   picture.patches = patches.settings_of(static_cast<std::int64_t>(request.scheduler->steps()));
   picture.carry_on = patches.carry_on;
   picture.scheduler = request.scheduler;
-  auto latent = request.latent;
-  if (latent.empty()) {
-    const auto elements = static_cast<std::size_t>(request.latent_elements(stack));
-    const auto noise = torch_randn(request.seed, elements * static_cast<std::size_t>(request.samples));
-    const auto own = std::span(noise).subspan(elements * static_cast<std::size_t>(sample), elements);
-    latent.assign(own.begin(), own.end());
-  }
-  picture.rows = to_rows(latent, request.grid, stack);
+  const auto elements = static_cast<std::size_t>(request.latent_elements(stack));
+  picture.rows =
+      to_rows(starts.subspan(elements * static_cast<std::size_t>(sample), elements), request.grid, stack);
   return picture;
+}
+
+std::vector<float> start_latents(const PreparedPicture& request, const Refinement& stack) {
+  if (!request.latent.empty()) return request.latent;
+  const auto elements = static_cast<std::size_t>(request.latent_elements(stack));
+  return torch_randn(request.seed, elements * static_cast<std::size_t>(request.samples));
 }
 
 }  // namespace diffuse

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,14 +20,18 @@ namespace diffuse {
 
 // What of a pipeline's folder concerns the client, beside its weights.
 struct PictureSide {
-  Tokenizer tokenizer;
-  Json scheduler;                // scheduler_config.json
-  std::int64_t space_scale = 1;  // pixels that a latent element stands for, a side
-  std::int64_t time_scale = 1;   // frames, all but the first
+  std::optional<Tokenizer> tokenizer;  // without one, jobs of `tokens` run
+  Json scheduler;                      // scheduler_config.json
+  std::int64_t space_scale = 1;        // pixels that a latent element stands for, a side
+  std::int64_t time_scale = 1;         // frames, all but the first
 
-  // Throws missing input where a component's folder is not there.
-  static PictureSide open(const std::filesystem::path& folder, std::int64_t space_scale,
-                          std::int64_t time_scale);
+  // The scales are left at 1. Throws missing input where there is no scheduler; refused where
+  // model_index.json and a component's own config name other classes.
+  static PictureSide open(const std::filesystem::path& folder);
+  static PictureSide open(const std::filesystem::path& folder, const VideoCodec& codec);
+  // Throws refused where no request could run: a scheduler that this build does not have, or that pipelines
+  // of this kind do not go with.
+  void check(const Recipe& recipe) const;
 };
 
 // How the pictures of a run are cut.
@@ -61,10 +66,13 @@ struct PreparedPicture {
 std::vector<PreparedPicture> prepare_pictures(const Job& job, const PictureSide& side, const Recipe& recipe,
                                               const PatchFlags& patches, std::int64_t kv_pages);
 
-// One sample, before its first step. Noise of the samples of a request is drawn in one go, as by a batch of
-// so many.
+// What the samples of a request start from, one behind the other: noise that is drawn in one go, as by a
+// batch of so many, or the latent that was given.
+std::vector<float> start_latents(const PreparedPicture& request, const Refinement& stack);
+
+// One sample, before its first step; `starts` as above.
 Picture make_picture(const PreparedPicture& request, std::size_t index, std::int64_t sample,
-                     const PatchFlags& patches, const Refinement& stack);
+                     std::span<const float> starts, const PatchFlags& patches, const Refinement& stack);
 
 // Throws bad data for a key of `generate` that means nothing to a picture.
 void check_picture_keys(const Json& generate, const std::string& what);

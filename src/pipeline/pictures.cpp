@@ -48,8 +48,9 @@ Pictures::Pictures(const std::vector<PreparedPicture>& prepared, const Refinemen
     }
     open = request.samples;
     result.samples.resize(static_cast<std::size_t>(request.samples));
+    const auto starts = start_latents(request, stack);
     for (std::int64_t sample = 0; sample < request.samples; ++sample) {
-      auto& picture = pictures_.emplace_back(make_picture(request, index, sample, patches, stack));
+      auto& picture = pictures_.emplace_back(make_picture(request, index, sample, starts, patches, stack));
       owners_.push_back({index, sample});
       parts_.emplace_back();
       if (!resume) continue;

@@ -28,10 +28,14 @@ void read_feed_forward(ConfigReader& config, const Facts& facts, ModelConfig& mo
   model.gated = name.starts_with(kGated);
   if (*model.gated) name.erase(0, kGated.size());
   if (*model.gated && name == "gelu") name = "gelu_new";
-  // What transformers derives from it and stores beside it.
-  config.mark_read("dense_act_fn");
-  config.mark_read("is_gated_act");
   model.activation = activation_named(name);
+  // What transformers derives from it and stores beside it; where the two differ it follows these.
+  const auto activation = config.text(keys::kDenseActivation);
+  const auto gated = config.boolean(keys::kIsGated);
+  if ((activation && activation_named(*activation) != model.activation) || (gated && *gated != *model.gated))
+    throw_refused(
+        "cannot run yet: 'feed_forward_proj' and what is stored beside it ('dense_act_fn', 'is_gated_act') "
+        "contradict one another");
 }
 
 // What both halves share.

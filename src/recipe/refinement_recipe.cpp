@@ -27,6 +27,8 @@ constexpr std::int64_t kMostPatch = 64;
 struct RefinementFacts {
   std::string_view pipeline;
   std::string_view stack;  // class of its transformer
+  std::string_view text;   // of its text encoder
+  std::string_view codec;
   std::int64_t text_rows = 0;
   PictureDefaults defaults = {};  // of the pipeline's call; the rate is its documentation's
   double rope_theta = 10000;
@@ -39,6 +41,8 @@ constexpr std::array kRefinements = {
     RefinementFacts{
         .pipeline = "WanPipeline",
         .stack = "WanTransformer3DModel",
+        .text = "UMT5EncoderModel",
+        .codec = "AutoencoderKLWan",
         .text_rows = 512,
         .defaults = {.steps = 50, .guidance = 5, .height = 480, .width = 832, .frames = 81, .rate = 16},
         .blocks =
@@ -306,6 +310,14 @@ Recipe build_refinement(const PipelineConfig& pipeline, const TensorHeaders& hea
   Recipe recipe;
   const auto& facts = facts_for(pipeline.index);
   check_index(pipeline.index, options, recipe);
+  for (const auto& [component, expected] :
+       {std::pair(kTextComponent, facts.text), std::pair(kCodecComponent, facts.codec)}) {
+    const auto named_class = class_of(pipeline.index, component);
+    if (named_class != expected)
+      throw_refused("cannot run yet: model_index.json says that " + std::string(component) + " is a " +
+                    shown(named_class) + ", and a " + std::string(facts.pipeline) + " is known with a " +
+                    std::string(expected));
+  }
   const auto& config = component_of(pipeline, kStackComponent);
   ConfigReader stack(config);
   ConfigReader text(component_of(pipeline, kTextComponent), std::string(kTextComponent) + ".");

@@ -117,7 +117,7 @@ constexpr std::array kFields = {
     Field{"width", [](Options& o, const Given& g) { o.width = g.integer(1, 65536); }},
     Field{"num_frames", [](Options& o, const Given& g) { o.num_frames = g.integer(1, 1'000'000); }},
     Field{"num_videos_per_prompt",
-          [](Options& o, const Given& g) { o.num_videos_per_prompt = g.integer(1, 65536); }},
+          [](Options& o, const Given& g) { o.num_videos_per_prompt = g.integer(1, 1024); }},
     Field{"max_sequence_length",
           [](Options& o, const Given& g) { o.max_sequence_length = g.integer(1, 1'000'000); }},
 };

@@ -144,12 +144,23 @@ class PicturesTest(CommandLineTest):
             self.assertIn(message, shown[name].get("message", ""))
 
     def test_a_folder_that_lacks_a_part_is_refused_by_name(self):
-        for part in ("vae", "text_encoder", "tokenizer", "scheduler"):
+        for part in ("vae", "text_encoder", "scheduler"):
             with self.subTest(part=part):
                 shutil.copytree(WAN, self.folder / part)
                 shutil.rmtree(self.folder / part / part)
                 self.pack("job.h5", ["a fox"], self.folder / part)
                 self.assertIn(part, self.diffuse("run", "job.h5", "-o", "out.h5", code=66).err)
+                self.assertIn(part, self.diffuse("check", self.folder / part, code=69).out)
+
+    def test_a_folder_without_a_tokenizer_runs_tokens(self):
+        shutil.copytree(WAN, self.folder / "plain")
+        shutil.rmtree(self.folder / "plain" / "tokenizer")
+        self.pack("job.h5", [{"tokens": [5, 6, 1]}, "a fox"], self.folder / "plain", **{**SIZE, "guidance_scale": 1},
+                  num_inference_steps=1)
+        self.diffuse("run", "job.h5", "-o", "out.h5", code=65)
+        shown = self.shown("out.h5")
+        self.assertEqual((shown["0"]["status"], shown["1"]["status"]), ("done", "bad"))
+        self.assertIn("give `tokens`", shown["1"]["message"])
 
     def test_pipelines_that_do_not_run_say_why(self):
         shutil.copytree(WAN, self.folder / "two")
@@ -157,8 +168,32 @@ class PicturesTest(CommandLineTest):
         index["transformer_2"], index["boundary_ratio"] = ["diffusers", "WanTransformer3DModel"], 0.875
         self.write("two/model_index.json", index)
         self.assertIn("transformer_2", self.diffuse("check", self.folder / "two", code=69).out)
+        # diffusers makes what model_index.json names, and scheduler_config.json may say something else.
+        for part, wrong in (("scheduler", "FlowMatchEulerDiscreteScheduler"), ("text_encoder", "T5EncoderModel"),
+                            ("vae", "AutoencoderKL")):
+            name = f"other-{part}"
+            shutil.copytree(WAN, self.folder / name)
+            index = json.loads((WAN / "model_index.json").read_text())
+            index[part][1] = wrong
+            self.write(f"{name}/model_index.json", index)
+            self.assertIn(wrong, self.diffuse("check", self.folder / name, code=69).out)
+        shutil.copytree(WAN, self.folder / "euler")
+        for path, change in (("model_index.json", {"scheduler": ["diffusers", "EulerDiscreteScheduler"]}),
+                             ("scheduler/scheduler_config.json", {"_class_name": "EulerDiscreteScheduler"})):
+            self.write(f"euler/{path}", {**json.loads((WAN / path).read_text()), **change})
+        self.diffuse("check", self.folder / "euler", code=69)
         self.pack("job.h5", ["a fox"], self.folder / "two")
         self.diffuse("run", "job.h5", "-o", "out.h5", code=69)
+
+    def test_a_changed_tokenizer_is_another_model(self):
+        shutil.copytree(WAN, self.folder / "model")
+        self.pack("job.h5", ["a red fox"], self.folder / "model", **SIZE, num_inference_steps=1)
+        self.diffuse("run", "job.h5", "-o", "out.h5")
+        self.assertIn("whole result", self.diffuse("run", "job.h5", "-o", "out.h5").err)
+        self.assertNotIn("whole result", self.diffuse("run", "job.h5", "-o", "out.h5", "--trace").err)
+        text = (self.folder / "model" / "tokenizer" / "tokenizer_config.json").read_text()
+        self.write("model/tokenizer/tokenizer_config.json", {**json.loads(text), "model_max_length": 63})
+        self.assertNotIn("whole result", self.diffuse("run", "job.h5", "-o", "out.h5", "--trace").err)
 
     def test_what_is_of_text_and_what_is_of_pictures(self):
         self.assertIn("makes pictures", self.diffuse("check", DEMO, "--probe", code=69).err)

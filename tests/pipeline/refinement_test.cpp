@@ -29,9 +29,16 @@ struct PictureModel {
       : checkpoint(Checkpoint::open_components(folder_of(name),
                                                std::vector<std::string>{kStackComponent, kTextComponent})),
         recipe(build_refinement({checkpoint.config(), checkpoint.component_configs()}, checkpoint.headers())),
-        side(PictureSide::open(folder_of(name), 8, 4)),
+        side(with_scales(PictureSide::open(folder_of(name)))),
         golden(folder_of(name) / "golden.safetensors"),
         call(read_json(folder_of(name) / "golden.json").at("call")) {}
+
+  // The codec is not opened here: its scales are what both models have.
+  static PictureSide with_scales(PictureSide side) {
+    side.space_scale = 8;
+    side.time_scale = 4;
+    return side;
+  }
 
   // The call of the golden run, from its start.
   Request request() const {
@@ -265,6 +272,8 @@ TEST_F(BadPicture, EachHasItsLine) {
   EXPECT_THAT(problem(with("temperature", 0.5)), HasSubstr("'temperature' has no meaning for a picture"));
   EXPECT_THAT(problem(with("guidance_scale", 1)), HasSubstr("guides nothing"));
   EXPECT_THAT(problem(with("num_videos_per_prompt", 2)), HasSubstr("a given latent makes one"));
+  EXPECT_THAT(problem([](Request& request) { request.input = Prompt{"a red &eacute; circle"}; }),
+              HasSubstr("'&eacute;'"));
   EXPECT_THAT(problem([](Request& request) { request.latent.pop_back(); }), HasSubstr("start from 3072"));
   EXPECT_THAT(problem([](Request& request) { request.input = Messages{Json::array()}; }),
               HasSubstr("`messages`"));

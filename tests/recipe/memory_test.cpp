@@ -96,8 +96,12 @@ TEST(MemoryRecipe, ReadsTheFeedForwardName) {
   EXPECT_EQ(mlp_of().activation, Activation::gelu_tanh);
   EXPECT_TRUE(mlp_of().gate);
   model.config["feed_forward_proj"] = "gated-silu";
+  EXPECT_THAT(model.refusal(), HasSubstr("contradict"));
+  model.config.erase("dense_act_fn");
   EXPECT_EQ(mlp_of().activation, Activation::silu);
   model.config["feed_forward_proj"] = "relu";  // the weights have a gate
+  EXPECT_THAT(model.refusal(), HasSubstr("contradict"));
+  model.config.erase("is_gated_act");
   EXPECT_THAT(model.refusal(), HasSubstr("the weights have no tensor"));
 }
 
