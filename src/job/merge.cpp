@@ -10,9 +10,9 @@
 namespace diffuse {
 namespace {
 
-constexpr std::array<std::string_view, 6> kMustAgree = {provenance_key::kConfig, provenance_key::kTensors,
+constexpr std::array<std::string_view, 6> kMustAgree = {provenance_key::kConfig,  provenance_key::kTensors,
                                                         provenance_key::kCompute, provenance_key::kSimd,
-                                                        provenance_key::kCodec, provenance_key::kPatches};
+                                                        provenance_key::kCodec,   provenance_key::kPatches};
 
 const Json* provenance_of(const Part& part, std::string_view key) {
   const auto found = part.result.provenance.find(key);
