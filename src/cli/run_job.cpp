@@ -138,21 +138,18 @@ constexpr std::chrono::seconds kKeepEvery{10};
 // Steps of the pictures of a run, kept and found again; nowhere where `store` is null.
 class Keeper {
  public:
-  Keeper(const KeptSteps* store, const Pictures& pictures, const std::vector<Picture>& all)
-      : store_(store), pictures_(pictures), last_(all.size(), std::chrono::steady_clock::now()) {
-    for (const auto& picture : all)
-      can_start_.push_back([picture](std::int64_t step) { return picture.can_start_at(step); });
-  }
+  Keeper(const KeptSteps* store, const Pictures& pictures, std::size_t count)
+      : store_(store), pictures_(pictures), last_(count, std::chrono::steady_clock::now()) {}
 
-  void on_step(std::size_t index, std::int64_t step, const std::function<PictureState()>& at) {
+  void on_step(std::size_t index, const SteppedPicture& stepped) {
     const auto now = std::chrono::steady_clock::now();
-    if (now - last_[index] < kKeepEvery) return;
+    if (!stepped.can_start || now - last_[index] < kKeepEvery) return;
     last_[index] = now;
-    if (store_ != nullptr && can_start_[index](step)) keep(index, at());
+    keep(index, stepped.state());
   }
 
   void keep(std::size_t index, const PictureState& state) const {
-    if (store_ == nullptr || !can_start_[index](state.step)) return;
+    if (store_ == nullptr) return;
     const auto [request, sample] = pictures_.of(index);
     store_->keep(request, sample,
                  {state.step, {state.rows.begin(), state.rows.end()}, to_bytes(state.state)});
@@ -161,7 +158,6 @@ class Keeper {
  private:
   const KeptSteps* store_;
   const Pictures& pictures_;
-  std::vector<std::function<bool(std::int64_t)>> can_start_;
   std::vector<std::chrono::steady_clock::time_point> last_;
 };
 
@@ -191,7 +187,7 @@ JobOutcome run(const Running& run, const PictureJob& job) {
       },
       reporter(run.events), run.options.trace ? Pictures::Resume() : resume);
   auto all = pictures.take_pictures();
-  Keeper keeper(store, pictures, all);
+  Keeper keeper(store, pictures, all.size());
   const auto resumed = std::ranges::count_if(all, [](const Picture& each) { return each.first_step > 0; });
   if (resumed > 0)
     run.ranks.log().line(std::to_string(resumed) + " go on from the steps that were kept of them");
@@ -203,15 +199,15 @@ JobOutcome run(const Running& run, const PictureJob& job) {
   events.stop = run.events.stop;
   events.on_stopped = [&](std::size_t index, const PictureState& state) { keeper.keep(index, state); };
   std::uint64_t done = 0;
-  events.on_step = [&](std::size_t index, std::int64_t step, const std::function<PictureState()>& at) {
-    keeper.on_step(index, step, at);
+  events.on_step = [&](std::size_t index, const SteppedPicture& stepped) {
+    keeper.on_step(index, stepped);
     pictures.go_on();
     ++done;
     const auto each = seconds_since(start) / static_cast<double>(done);
     const auto [request, sample] = pictures.of(index);
-    run.ranks.log().progress("request " + job.requests[request].id + ", step " + std::to_string(step) +
-                             " of " + std::to_string(steps_of[index]) + ", " + fixed(each, 2) +
-                             " s a step of " + std::to_string(total) +
+    run.ranks.log().progress("request " + job.requests[request].id + ", step " +
+                             std::to_string(stepped.step) + " of " + std::to_string(steps_of[index]) + ", " +
+                             fixed(each, 2) + " s a step of " + std::to_string(total) +
                              (total == 1 ? " picture" : " pictures"));
   };
   const auto report = run.split.refine(std::move(all), run.options, events);

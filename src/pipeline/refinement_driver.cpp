@@ -261,9 +261,9 @@ class RefinementDriver {
     ++report_.steps;
     const auto done = pass.step + 1;
     if (events_.on_step) {
-      events_.on_step(pass.request, done, [&] {
-        return PictureState{done, picture.rows, join_states(state.sampler)};
-      });
+      events_.on_step(pass.request, {.step = done, .can_start = picture.can_start_at(done), .state = [&] {
+                                       return PictureState{done, picture.rows, join_states(state.sampler)};
+                                     }});
     }
     if (done == static_cast<std::int64_t>(picture.scheduler->steps()))
       events_.on_latent(pass.request, picture.rows, {});
@@ -283,7 +283,7 @@ class RefinementDriver {
                                        [&](std::int64_t other) { return other == step; });
       const bool under_way =
           step > picture.first_step && step < static_cast<std::int64_t>(picture.scheduler->steps());
-      if (between && under_way && !state.failed)
+      if (between && under_way && picture.can_start_at(step) && !state.failed)
         events_.on_stopped(index, {step, picture.rows, join_states(state.sampler)});
     }
   }

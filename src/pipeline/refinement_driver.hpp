@@ -58,11 +58,17 @@ struct PictureState {
   SamplerState state;
 };
 
+// A step of a picture is done.
+struct SteppedPicture {
+  std::int64_t step = 0;                // the next one
+  bool can_start = false;               // see Picture::can_start_at
+  std::function<PictureState()> state;  // makes it, where somebody wants it
+};
+
 struct RefinementEvents {
-  // A step is done; `at` makes the state, where somebody wants it.
-  std::function<void(std::size_t picture, std::int64_t step, const std::function<PictureState()>& at)>
-      on_step = {};
-  // The run was stopped, and leaves a picture between two steps that it has come to.
+  std::function<void(std::size_t picture, const SteppedPicture& stepped)> on_step = {};
+  // The run was stopped, and leaves a picture between two steps that it has come to, where it can start
+  // again.
   std::function<void(std::size_t picture, const PictureState& state)> on_stopped = {};
   // All its steps are done: the latent's rows. Or it went wrong, and `problem` says how.
   std::function<void(std::size_t picture, std::vector<float> rows, const std::string& problem)> on_latent;

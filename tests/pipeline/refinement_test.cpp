@@ -112,10 +112,11 @@ void make_on_rank(const PictureModel& model, const Job& job, const PictureSettin
       [](std::size_t, const RequestResult&) {}, hooks.resume);
   auto events = pictures.events();
   std::int64_t steps = 0;
-  events.on_step = [&](std::size_t picture, std::int64_t step, const std::function<PictureState()>& at) {
+  events.on_step = [&](std::size_t picture, const SteppedPicture& stepped) {
     ++steps;
-    const auto state = at();
-    made.latents[{picture, step}] = from_rows(state.rows, prepared[pictures.of(picture).request].grid, stack);
+    const auto state = stepped.state();
+    made.latents[{picture, stepped.step}] =
+        from_rows(state.rows, prepared[pictures.of(picture).request].grid, stack);
     if (hooks.on_step) hooks.on_step(picture, state);
   };
   if (hooks.stop) events.stop = [&] { return hooks.stop(steps); };
