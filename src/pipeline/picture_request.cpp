@@ -59,6 +59,20 @@ std::string unknown_reference(const std::string& text) {
   return {};
 }
 
+// What every sample of a request shares: all but the request's number and the rows it starts from, which its
+// memory does not depend on.
+Picture without_start(const PreparedPicture& request, const PatchFlags& patches) {
+  Picture picture;
+  picture.grid = request.grid;
+  picture.texts = request.texts;
+  picture.text_rows = request.text_rows;
+  picture.guidance = request.guidance;
+  picture.patches = patches.settings_of(static_cast<std::int64_t>(request.scheduler->steps()));
+  picture.carry_on = patches.carry_on;
+  picture.scheduler = request.scheduler;
+  return picture;
+}
+
 class Preparer {
  public:
   Preparer(const PictureSide& side, const Recipe& recipe, const PatchFlags& patches, std::int64_t kv_pages)
@@ -181,24 +195,13 @@ class Preparer {
   }
 
   void check_memory(const PreparedPicture& out) const {
-    const auto picture = make_picture_of(out);
+    const auto picture = without_start(out, patches_);
     const auto needed = picture.pages(picture.keeps_history());
     if (needed > kv_pages_)
       throw_bad_data("it takes " + std::to_string(needed) + " pages of key-value memory (" +
                      std::to_string(out.grid.tokens()) + " tokens, " + std::to_string(out.texts.size()) +
                      " branches), and there is room for " + std::to_string(kv_pages_) +
                      "; raise --kv-memory or make it smaller");
-  }
-
-  Picture make_picture_of(const PreparedPicture& out) const {
-    Picture picture;
-    picture.grid = out.grid;
-    picture.texts = out.texts;
-    picture.text_rows = out.text_rows;
-    picture.patches = patches_.settings_of(static_cast<std::int64_t>(out.scheduler->steps()));
-    picture.carry_on = patches_.carry_on;
-    picture.scheduler = out.scheduler;
-    return picture;
   }
 
   const PictureSide& side_;
@@ -285,15 +288,8 @@ PatchSettings PatchFlags::settings_of(std::int64_t steps) const {
 
 Picture make_picture(const PreparedPicture& request, std::size_t index, std::int64_t sample,
                      std::span<const float> starts, const PatchFlags& patches, const Refinement& stack) {
-  Picture picture;
+  auto picture = without_start(request, patches);
   picture.request = static_cast<std::int64_t>(index);
-  picture.grid = request.grid;
-  picture.texts = request.texts;
-  picture.text_rows = request.text_rows;
-  picture.guidance = request.guidance;
-  picture.patches = patches.settings_of(static_cast<std::int64_t>(request.scheduler->steps()));
-  picture.carry_on = patches.carry_on;
-  picture.scheduler = request.scheduler;
   const auto elements = static_cast<std::size_t>(request.latent_elements(stack));
   picture.rows =
       to_rows(starts.subspan(elements * static_cast<std::size_t>(sample), elements), request.grid, stack);
