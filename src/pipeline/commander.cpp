@@ -18,6 +18,20 @@ std::vector<std::uint64_t> side_by_side(std::vector<std::vector<std::uint64_t>> 
   return joined;
 }
 
+bool GatheredDigests::here(bool wait) {
+  for (auto& ticket : tickets) {
+    if (wait) ticket->wait();
+    if (!ticket->done()) return false;
+  }
+  return true;
+}
+
+std::vector<std::uint64_t> GatheredDigests::joined() const {
+  std::vector<std::uint64_t> all;
+  for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
 std::vector<std::int64_t> digest_layers(const Plan& plan) {
   std::vector<std::int64_t> layers;
   for (const auto& slice : plan.ranks)

@@ -23,6 +23,17 @@ std::vector<std::uint64_t> side_by_side(std::vector<std::vector<std::uint64_t>> 
 // How many layers of digests each stage holds: its own, and the front as one more of the first's.
 std::vector<std::int64_t> digest_layers(const Plan& plan);
 
+// The stages' digests of a lane that left, stage by stage, and the messages that bring them. Owns what they
+// are received into, so it outlives its tickets.
+struct GatheredDigests {
+  std::vector<std::vector<std::uint64_t>> parts;  // [stages][layers * positions]
+  std::vector<std::unique_ptr<Ticket>> tickets;
+
+  // Whether all have come; waits for them where `wait` says so. Raises what their tickets raise.
+  bool here(bool wait);
+  std::vector<std::uint64_t> joined() const;  // [layers * positions]
+};
+
 class Commander {
  public:
   // `layers`: as digest_layers() has them, a stage each.

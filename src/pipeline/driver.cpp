@@ -103,9 +103,8 @@ class Driver {
   struct Leaving {
     std::size_t sequence = 0;
     std::int64_t positions = 0;
-    std::vector<std::vector<std::uint64_t>> parts;
-    std::vector<std::vector<float>> watched;
-    std::vector<std::unique_ptr<Ticket>> tickets;
+    std::vector<std::vector<float>> watched;  // outlives the tickets below, which bring it too
+    GatheredDigests digests;
   };
 
   static std::vector<SequenceNeed> needs_of(const std::vector<Sequence>& sequences) {
@@ -259,20 +258,20 @@ class Driver {
     leaving.sequence = release.sequence;
     leaving.positions = command.reserved_tokens;
     auto left = stage_.release(command);
-    leaving.parts.push_back(std::move(left.digests));
+    leaving.digests.parts.push_back(std::move(left.digests));
     leaving.watched.push_back(std::move(left.watched));
     const auto of_request = " of request " + std::to_string(sequence.sampling.request);
     for (int peer = 1; peer < stages_; ++peer) {
       if (sequence.sampling.watched_ids > 0) {
         auto& part = leaving.watched.emplace_back(watched_floats(sequence, peer));
-        leaving.tickets.push_back(transport_.receive(peer, Channel::result,
-                                                     std::as_writable_bytes(std::span(part)),
-                                                     {"what was watched" + of_request}));
+        leaving.digests.tickets.push_back(transport_.receive(peer, Channel::result,
+                                                             std::as_writable_bytes(std::span(part)),
+                                                             {"what was watched" + of_request}));
       }
       if (!plan_.trace) continue;
-      auto& part = leaving.parts.emplace_back(
+      auto& part = leaving.digests.parts.emplace_back(
           static_cast<std::size_t>(commander_.layers_of(peer) * command.reserved_tokens));
-      leaving.tickets.push_back(transport_.receive(
+      leaving.digests.tickets.push_back(transport_.receive(
           peer, Channel::result, std::as_writable_bytes(std::span(part)), {"digests" + of_request}));
     }
   }
@@ -361,13 +360,9 @@ class Driver {
   void collect(bool all) {
     while (!leaving_.empty()) {
       auto& leaving = leaving_.front();
-      for (auto& ticket : leaving.tickets) {
-        if (all) ticket->wait();
-        if (!ticket->done()) return;
-      }
+      if (!leaving.digests.here(all)) return;
       auto& state = states_[leaving.sequence];
-      auto& digests = state.digests.emplace_back();
-      for (const auto& part : leaving.parts) digests.insert(digests.end(), part.begin(), part.end());
+      state.digests.push_back(leaving.digests.joined());
       if (sequences_[leaving.sequence].sampling.watched_ids > 0 && events_.on_watched)
         events_.on_watched(leaving.sequence, joined(leaving));
       if (--state.lanes_left == 0) {

@@ -89,8 +89,7 @@ class RefinementDriver {
   // Of a branch: digests on their way from the stages.
   struct Leaving {
     std::size_t picture = 0;
-    std::vector<std::vector<std::uint64_t>> parts;
-    std::vector<std::unique_ptr<Ticket>> tickets;
+    GatheredDigests digests;
   };
 
   static std::int64_t nanoseconds_since(Clock::time_point start) {
@@ -204,12 +203,12 @@ class RefinementDriver {
     commander_.tell(command, of_request);
     auto& leaving = leaving_.emplace_back();
     leaving.picture = release.sequence;
-    leaving.parts.push_back(stage_.release(command).digests);
+    leaving.digests.parts.push_back(stage_.release(command).digests);
     if (!plan_.trace) return;
     for (int peer = 1; peer < commander_.stages(); ++peer) {
-      auto& part = leaving.parts.emplace_back(
+      auto& part = leaving.digests.parts.emplace_back(
           static_cast<std::size_t>(commander_.layers_of(peer) * command.reserved_tokens));
-      leaving.tickets.push_back(transport_.receive(
+      leaving.digests.tickets.push_back(transport_.receive(
           peer, Channel::result, std::as_writable_bytes(std::span(part)), {"digests of " + of_request}));
     }
   }
@@ -292,13 +291,9 @@ class RefinementDriver {
   void collect(bool all) {
     while (!leaving_.empty()) {
       auto& leaving = leaving_.front();
-      for (auto& ticket : leaving.tickets) {
-        if (all) ticket->wait();
-        if (!ticket->done()) return;
-      }
+      if (!leaving.digests.here(all)) return;
       auto& state = states_[leaving.picture];
-      auto& digests = state.digests.emplace_back();
-      for (const auto& part : leaving.parts) digests.insert(digests.end(), part.begin(), part.end());
+      state.digests.push_back(leaving.digests.joined());
       if (--state.lanes_left == 0) {
         // Of a run that was stopped, one branch may have begun a step more than the others.
         const auto steps = *std::min_element(state.issued.begin(), state.issued.end());
