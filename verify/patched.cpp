@@ -13,13 +13,6 @@
 namespace diffuse {
 namespace {
 
-std::string decimal(double value, int places) {
-  if (!std::isfinite(value)) return "-";
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", places, value);
-  return text;
-}
-
 const MediaArray& pixels_of(const Sample& sample, const std::string& what) {
   if (!sample.media || sample.media->element != MediaElement::u8)
     throw_bad_data(what + " is no picture, and patches are of pictures");

@@ -19,13 +19,6 @@ std::string grouped(std::uint64_t value) {
   return text;
 }
 
-std::string decimal(double value, int places) {
-  if (!std::isfinite(value)) return "-";
-  std::array<char, 400> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", places, value);
-  return text.data();
-}
-
 std::string percent(double share) {
   return std::isfinite(share) ? decimal(share * 100, 0) + " %" : "-";
 }
@@ -213,6 +206,13 @@ std::string verdict(const VerificationReport& report) {
 }
 
 // What others wrote could open markup.
+std::string decimal(double value, int places) {
+  if (!std::isfinite(value)) return "-";
+  std::array<char, 400> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", places, value);
+  return text.data();
+}
+
 std::string escaped_markdown(std::string_view text) {
   std::string out;
   for (const char c : text) {

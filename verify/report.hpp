@@ -146,6 +146,7 @@ Json to_json(const AcrossRow& row);
 AcrossRow across_row_from_json(const Json& value, const std::string& where);  // throws bad data
 Json to_json(const RunFigures& run);
 RunFigures run_from_json(const Json& value, const std::string& where);  // throws bad data
+std::string decimal(double value, int places);                          // \"-\" where it is not finite
 std::string escaped_markdown(std::string_view text);  // neither ends a cell or a line nor opens markup
 
 }  // namespace diffuse

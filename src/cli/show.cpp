@@ -19,9 +19,7 @@ struct ShowFlags {
 int show(const ShowFlags& flags) {
   const auto result = read_result(flags.result);
   const ShowOptions options{.texts = !flags.summary, .only = flags.only};
-  const auto text =
-      flags.json ? show_json(result, options).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
-                 : show_text(result, options);
+  const auto text = flags.json ? dump(show_json(result, options), 2) + "\n" : show_text(result, options);
   std::fwrite(text.data(), 1, text.size(), stdout);
   return 0;
 }

@@ -112,4 +112,8 @@ Json read_json(const std::filesystem::path& path, std::uint64_t max_bytes, Dupli
   return parse_json(read_file(path, max_bytes), "'" + path.string() + "'", keys);
 }
 
+std::string dump(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace diffuse

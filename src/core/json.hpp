@@ -27,6 +27,9 @@ Json parse_json(std::string_view text, const std::string& what,
 Json read_json(const std::filesystem::path& path, std::uint64_t max_bytes = 256U << 20,
                DuplicateKeys keys = DuplicateKeys::last_wins);
 
+// The text of `value`; bytes that are not UTF-8 become U+FFFD. `indent` below 0: on one line.
+std::string dump(const Json& value, int indent = -1);
+
 // The whole of a file of at most `max_bytes`.
 std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes);
 

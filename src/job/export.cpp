@@ -17,10 +17,6 @@ namespace {
 
 constexpr std::size_t kLongestName = 100;
 
-std::string dump(const Json& value, int indent = -1) {
-  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
 std::string seconds_text(double seconds) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.3f", seconds);

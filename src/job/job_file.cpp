@@ -12,10 +12,6 @@
 namespace diffuse {
 namespace {
 
-std::string dump(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 // The requests' inputs by kind, as the file keeps them.
 struct Stores {
   std::vector<std::uint8_t> kinds;

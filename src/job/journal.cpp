@@ -51,7 +51,7 @@ std::string quoted(const std::filesystem::path& path) {
 // Dotted names and values of everything in a JSON object that has no parts of its own.
 void flatten(const Json& value, const std::string& name, std::map<std::string, std::string>& out) {
   if (!value.is_object() || value.empty()) {
-    out[name] = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    out[name] = dump(value);
     return;
   }
   for (const auto& [key, item] : value.items()) flatten(item, name.empty() ? key : name + "." + key, out);

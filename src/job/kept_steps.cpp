@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x3170656b65666964ULL;  // "difekep1"
 constexpr std::uint64_t kLargestFile = 1ULL << 36;
 
-struct Head {
+struct KeptHead {
   std::uint64_t magic = kMagic;
   std::uint64_t identity = 0;
   std::int64_t step = 0;
@@ -25,7 +25,7 @@ struct Head {
   std::uint64_t digest = 0;   // of what follows
 };
 
-std::uint64_t digest_of(const Head& head, std::span<const std::byte> body) {
+std::uint64_t digest_of(const KeptHead& head, std::span<const std::byte> body) {
   const auto numbers = {head.identity, static_cast<std::uint64_t>(head.step), head.rows, head.sampler};
   std::uint64_t seed = 0;
   for (const auto number : numbers) seed = digest64(std::as_bytes(std::span(&number, 1)), seed);
@@ -53,7 +53,7 @@ void KeptSteps::keep(std::uint64_t request, std::int64_t sample, const KeptStep&
   if (failed) throw_io("making the folder '" + folder_.string() + "': " + failed.message());
   std::string body(reinterpret_cast<const char*>(step.rows.data()), step.rows.size() * sizeof(float));
   body.append(reinterpret_cast<const char*>(step.sampler.data()), step.sampler.size());
-  Head head{
+  KeptHead head{
       .identity = identity_, .step = step.step, .rows = step.rows.size(), .sampler = step.sampler.size()};
   head.digest = digest_of(head, std::as_bytes(std::span(body)));
   job_detail::PartFile part(file_of(request, sample));
@@ -69,7 +69,7 @@ std::optional<KeptStep> KeptSteps::find(std::uint64_t request, std::int64_t samp
   const auto path = file_of(request, sample);
   if (!std::filesystem::is_regular_file(path)) return std::nullopt;
   const auto text = read_file(path, kLargestFile);
-  Head head;
+  KeptHead head;
   if (text.size() < sizeof head) return std::nullopt;
   std::memcpy(&head, text.data(), sizeof head);
   const auto body = std::as_bytes(std::span(text)).subspan(sizeof head);

@@ -17,10 +17,6 @@ constexpr std::string_view kStatusMeaning = "0 done, 1 bad, 2 unfinished";
 constexpr std::string_view kMediaMeaning = "0 none, 1 sound, 2 picture, 3 video";
 constexpr std::string_view kFinishMeaning = "0 none, 1 end_of_text, 2 stop_string, 3 length";
 
-std::string dump(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 // Lists end to end, with the N + 1 offsets at which they begin.
 template <typename T>
 struct Flat {

@@ -158,7 +158,7 @@ Json object_of(Reader& in, const char* name) {
 void Writer::json(const Json& value) {
   // Most requests say nothing of their own: no parsing for those.
   const bool empty = value.is_object() && value.empty();
-  text(empty ? std::string() : value.dump(-1, ' ', false, Json::error_handler_t::replace));
+  text(empty ? std::string() : dump(value));
 }
 
 void Reader::fail() const {

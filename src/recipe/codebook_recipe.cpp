@@ -41,7 +41,7 @@ void build_projection(std::int64_t hidden, TensorBook& book, Encoder& encoder) {
   encoder.hidden = hidden;
 }
 
-void build_decoder(ConfigReader& section, const Facts& facts, TensorBook& book, Recipe& recipe) {
+void build_codebook_decoder(ConfigReader& section, const Facts& facts, TensorBook& book, Recipe& recipe) {
   const auto stack = names::kCodebookDecoder;
   const auto layers = layers_of(book.headers(), stack.layers);
   const auto model = read_codebook_decoder(section, facts, layers);
@@ -77,7 +77,7 @@ void build_codebook_recipe(ConfigReader& config, const Facts& facts, TensorBook&
   recipe.shape = "encoder memory";
   auto& decoder = section_of(config, "decoder");
   recipe.encoder = build_text_encoder(section_of(config, "text_encoder"), book, recipe.notes);
-  build_decoder(decoder, facts, book, recipe);
+  build_codebook_decoder(decoder, facts, book, recipe);
   build_projection(recipe.hidden, book, *recipe.encoder);
   const CodecUse use = {.codebooks = recipe.codebooks,
                         .channels = decoder.integer(keys::kChannels, 1, 2).value_or(1),

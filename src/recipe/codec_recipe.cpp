@@ -13,11 +13,11 @@
 namespace diffuse {
 namespace {
 
-constexpr std::int64_t kMostSize = 1 << 16;
+constexpr std::int64_t kMostCodecSize = 1 << 16;
 constexpr std::int64_t kMostParts = 64;
 
 std::int64_t size_of_key(ConfigReader& section, std::string_view name, std::int64_t otherwise,
-                         std::int64_t most = kMostSize) {
+                         std::int64_t most = kMostCodecSize) {
   const std::array names = {name};
   return section.integer(names, 1, most).value_or(otherwise);
 }
@@ -93,7 +93,7 @@ class Builder {
     codec_.passes = use_.channels;
     codec_.codebook_size = size_of_key(section_, "codebook_size", 1024);
     const std::array hidden = {std::string_view("hidden_size")};
-    codec_.hidden = section_.integer(hidden, 1, kMostSize).value_or(128);
+    codec_.hidden = section_.integer(hidden, 1, kMostCodecSize).value_or(128);
     codec_.causal = flag(section_, "use_causal_conv", true);
     codec_.padding = padding_of(section_);
     if (codec_.passes > 1 && codec_.channels > 1)
@@ -126,7 +126,7 @@ class Builder {
     const auto ratios = ratios_of(section_);
     const auto filters = size_of_key(section_, "num_filters", 32);
     auto width = filters << ratios.size();
-    if (width > kMostSize)
+    if (width > kMostCodecSize)
       throw_bad_data("config.json: the codec's num_filters, doubled by each ratio, are over 65536");
     codec_.first = convolution(next(), codec_.hidden, width, size_of_key(section_, "kernel_size", 7), 1);
     build_lstm(next(), width);
@@ -139,7 +139,7 @@ class Builder {
       for (std::int64_t i = 0; i < units; ++i) {
         codec_.stages.back().units.push_back(unit(next(), width, dilation));
         dilation *= size_of_key(section_, "dilation_growth_rate", 2);
-        if (dilation > kMostSize) throw_bad_data("config.json: the codec's dilation grows over 65536");
+        if (dilation > kMostCodecSize) throw_bad_data("config.json: the codec's dilation grows over 65536");
       }
     }
     next();

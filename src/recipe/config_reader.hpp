@@ -22,6 +22,9 @@ using Names = std::span<const std::string_view>;
 // Null, false, or empty: an unknown key with such a value changes nothing.
 bool says_nothing(const Json& value);
 
+// What a size in a config may be at most where its place sets no closer bound.
+inline constexpr std::int64_t kMostSize = 2147483647;
+
 // Every getter marks all of `names` as read, returns nothing where none is there or it is null, and throws
 // bad data for a value of another type or out of range, refused where two names disagree.
 class ConfigReader {

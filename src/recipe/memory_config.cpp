@@ -10,7 +10,6 @@
 namespace diffuse {
 namespace {
 
-constexpr std::int64_t kMostSize = 2147483647;
 constexpr std::int64_t kBuckets = 32;  // T5's own, where the config says nothing
 constexpr std::int64_t kDistance = 128;
 

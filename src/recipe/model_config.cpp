@@ -14,7 +14,6 @@ namespace diffuse {
 namespace {
 
 // Dimensions are checked against real tensors later; until then this keeps their products inside 64 bits.
-constexpr std::int64_t kMostSize = 2147483647;
 constexpr double kMostNumber = 1e12;
 
 constexpr std::string_view kFull = "full_attention";

@@ -5,7 +5,7 @@
 namespace diffuse {
 namespace {
 
-class Names {
+class TensorNames {
  public:
   void add(const MatrixRef& matrix) { add(matrix.tensor); }
   void add(const VectorRef& vector) { add(vector.tensor); }
@@ -99,19 +99,19 @@ class Names {
 }  // namespace
 
 std::vector<std::string> tensors_of(const Block& block) {
-  Names names;
+  TensorNames names;
   for (const auto& step : block.steps) std::visit(names, step);
   return std::move(names).list();
 }
 
 std::vector<std::string> tensors_of(const Front& front) {
-  Names names;
+  TensorNames names;
   names(front);
   return std::move(names).list();
 }
 
 std::vector<std::string> tensors_of(const Encoder& encoder) {
-  Names names;
+  TensorNames names;
   std::visit(names, encoder.front);
   for (const auto& block : encoder.blocks) {
     for (const auto& step : block.steps) std::visit(names, step);
@@ -122,7 +122,7 @@ std::vector<std::string> tensors_of(const Encoder& encoder) {
 }
 
 std::vector<std::string> tensors_of(const TimeEmbedding& time) {
-  Names names;
+  TensorNames names;
   names.add(time.first);
   names.add(time.second);
   names.add(time.condition);
@@ -130,7 +130,7 @@ std::vector<std::string> tensors_of(const TimeEmbedding& time) {
 }
 
 std::vector<std::string> tensors_of(const SoundCodec& codec) {
-  Names names;
+  TensorNames names;
   for (const auto& codebook : codec.codebooks) names.add(codebook);
   names.add(codec.first);
   for (const auto& layer : codec.lstm) {
@@ -154,7 +154,7 @@ std::vector<std::string> tensors_of(const SoundCodec& codec) {
 }
 
 std::vector<std::string> tensors_of(const Back& back) {
-  Names names;
+  TensorNames names;
   names.add(back.norm);
   names.add(back.head);
   for (const auto& head : back.further) names.add(head);
@@ -164,14 +164,14 @@ std::vector<std::string> tensors_of(const Back& back) {
 
 std::vector<std::string> front_tensors(const Recipe& recipe) {
   if (!recipe.refinement) return tensors_of(recipe.front);
-  Names names;
+  TensorNames names;
   names.add(recipe.refinement->front);
   return std::move(names).list();
 }
 
 std::vector<std::string> back_tensors(const Recipe& recipe) {
   if (!recipe.refinement) return tensors_of(recipe.back);
-  Names names;
+  TensorNames names;
   names.add(recipe.refinement->norm);
   names.add(recipe.refinement->table);
   names.add(recipe.refinement->back);

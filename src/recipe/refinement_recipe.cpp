@@ -18,7 +18,7 @@
 namespace diffuse {
 namespace {
 
-constexpr std::int64_t kMostSize = 1 << 24;
+constexpr std::int64_t kMostWidth = 1 << 24;
 constexpr std::int64_t kMostAxis = 1 << 16;
 constexpr std::int64_t kMostPatch = 64;
 
@@ -136,8 +136,8 @@ class RefinementBuilder {
   void build() {
     recipe_.hidden = model_.hidden;
     auto& made = recipe_.refinement.emplace();
-    made.channels = config_.integer(keys::kLatentChannels, 1, kMostSize).value_or(16);
-    made.out_channels = config_.integer(keys::kPredictedChannels, 1, kMostSize).value_or(made.channels);
+    made.channels = config_.integer(keys::kLatentChannels, 1, kMostWidth).value_or(16);
+    made.out_channels = config_.integer(keys::kPredictedChannels, 1, kMostWidth).value_or(made.channels);
     made.patch = patch_size();
     made.most_patches.fill(config_.integer(keys::kMostPatches, 1, kMostAxis).value_or(1024));
     made.text_rows = facts_.text_rows;
@@ -156,7 +156,7 @@ class RefinementBuilder {
 
   // Two products behind the text encoder, from its width to the stack's.
   void project_text(Encoder& encoder) {
-    const auto width = config_.integer(keys::kTextWidth, 1, kMostSize).value_or(4096);
+    const auto width = config_.integer(keys::kTextWidth, 1, kMostWidth).value_or(4096);
     if (width != encoder.width)
       throw_bad_data("the stack reads texts of width " + std::to_string(width) +
                      " and its text encoder makes rows of " + std::to_string(encoder.width) +
@@ -169,7 +169,7 @@ class RefinementBuilder {
  private:
   ModelConfig read_model() {
     const auto depth = layers_of(book_.headers(), layers_);
-    const auto stated = config_.integer(keys::kRefiningDepth, 1, kMostSize);
+    const auto stated = config_.integer(keys::kRefiningDepth, 1, kMostWidth);
     if (stated && *stated != depth)
       throw_refused("transformer/config.json states " + std::to_string(*stated) +
                     " layers and the weights have " + std::to_string(depth) +
@@ -178,7 +178,7 @@ class RefinementBuilder {
     model.heads = required_size(config_, keys::kRefiningHeads);
     model.kv_heads = model.heads;
     model.head_dim = required_size(config_, keys::kRefiningHeadDim);
-    if (model.heads > kMostSize || model.head_dim > kMostSize / model.heads || model.head_dim % 2 != 0)
+    if (model.heads > kMostWidth || model.head_dim > kMostWidth / model.heads || model.head_dim % 2 != 0)
       throw_bad_data("transformer/config.json: " + std::to_string(model.heads) + " heads of " +
                      std::to_string(model.head_dim) + " elements, which must be even and not as many");
     model.hidden = model.heads * model.head_dim;
@@ -243,7 +243,7 @@ class RefinementBuilder {
 
   // Frequencies in f32 as diffusers' get_timestep_embedding has them, with no shift of the exponent.
   TimeEmbedding time_embedding() {
-    const auto width = config_.integer(keys::kTimeWidth, 2, kMostSize).value_or(256);
+    const auto width = config_.integer(keys::kTimeWidth, 2, kMostWidth).value_or(256);
     if (width % 2 != 0)
       throw_refused("cannot run yet: sinusoids of the time of " + std::to_string(width) +
                     " elements; the number must be even");

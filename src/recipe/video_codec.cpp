@@ -11,7 +11,7 @@
 namespace diffuse {
 namespace {
 
-constexpr std::int64_t kMostSize = 1 << 16;
+constexpr std::int64_t kMostLayerSize = 1 << 16;
 constexpr std::size_t kMostStages = 12;
 
 const Json* find(ConfigReader& config, std::string_view key) {
@@ -26,7 +26,7 @@ const Json* list_of(ConfigReader& config, std::string_view key, const char* want
   const auto* value = find(config, key);
   if (value == nullptr) return nullptr;
   const bool fits =
-      value->is_array() && value->size() <= kMostSize && std::all_of(value->begin(), value->end(), is);
+      value->is_array() && value->size() <= kMostLayerSize && std::all_of(value->begin(), value->end(), is);
   if (!fits)
     throw_bad_data("config.json: '" + std::string(key) + "' is " + shown(*value) + ", not " + wanted);
   return value;
@@ -59,7 +59,7 @@ class Builder {
 
   std::int64_t integer(std::string_view key, std::int64_t otherwise) {
     const std::array names = {key};
-    return config_.integer(names, 1, kMostSize).value_or(otherwise);
+    return config_.integer(names, 1, kMostLayerSize).value_or(otherwise);
   }
 
   void check_form() {
@@ -108,7 +108,7 @@ class Builder {
     if (multiples.empty() || multiples.size() > kMostStages)
       throw_bad_data("config.json: 'dim_mult' has " + std::to_string(multiples.size()) +
                      " stages, not 1 to 12");
-    if (widths_ * *std::max_element(multiples.begin(), multiples.end()) > kMostSize)
+    if (widths_ * *std::max_element(multiples.begin(), multiples.end()) > kMostLayerSize)
       throw_bad_data("config.json: the autoencoder's base_dim times its dim_mult is over 65536");
     return multiples;
   }

@@ -52,9 +52,9 @@ std::vector<float> solve(std::vector<std::vector<float>> matrix, std::vector<flo
   return right;
 }
 
-class Builder {
+class CoefficientBuilder {
  public:
-  Builder(const SchedulerConfig& config, const NoiseSchedule& schedule)
+  CoefficientBuilder(const SchedulerConfig& config, const NoiseSchedule& schedule)
       : config_(config), schedule_(schedule), steps_(static_cast<std::int64_t>(schedule.timesteps.size())) {}
 
   StepCoefficients step(std::int64_t i) const {
@@ -249,7 +249,7 @@ bool is_finite(const StepCoefficients& coefficients) {
 std::vector<StepCoefficients> step_coefficients(const SchedulerConfig& config,
                                                 const NoiseSchedule& schedule) {
   std::vector<StepCoefficients> all;
-  const Builder builder(config, schedule);
+  const CoefficientBuilder builder(config, schedule);
   const auto steps = static_cast<std::int64_t>(schedule.timesteps.size());
   for (std::int64_t i = 0; i < steps; ++i) {
     all.push_back(builder.step(i));

@@ -54,9 +54,9 @@ float f32(double x) {
   return static_cast<float>(x);
 }
 
-class Builder {
+class ScheduleBuilder {
  public:
-  Builder(const SchedulerConfig& config, std::int64_t steps)
+  ScheduleBuilder(const SchedulerConfig& config, std::int64_t steps)
       : config_(config), steps_(steps), train_(static_cast<double>(config.train_steps)) {}
 
   NoiseSchedule build() {
@@ -311,7 +311,7 @@ NoiseSchedule noise_schedule(const SchedulerConfig& config, std::int64_t steps) 
   if (steps > config.train_steps)
     throw_refused("cannot run: " + std::to_string(steps) + " steps of a scheduler that was trained over " +
                   std::to_string(config.train_steps));
-  auto schedule = Builder(config, steps).build();
+  auto schedule = ScheduleBuilder(config, steps).build();
   const auto count = static_cast<std::size_t>(steps);
   if (schedule.timesteps.size() != count || schedule.sigmas.size() != count + 1)
     throw_refused("cannot run: the scheduler makes " + std::to_string(schedule.timesteps.size()) +

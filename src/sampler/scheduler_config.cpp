@@ -186,9 +186,9 @@ using EndName = std::pair<std::string_view, bool>;
 constexpr std::array kEnds = {EndName{"zero", true}, EndName{"sigma_min", false}};
 constexpr std::array kInterpolations = {EndName{"linear", false}, EndName{"log_linear", true}};
 
-class Builder {
+class ConfigBuilder {
  public:
-  Builder(const Json& json, const std::string& what) : reader_(json, what), what_(what) {}
+  ConfigBuilder(const Json& json, const std::string& what) : reader_(json, what), what_(what) {}
 
   SchedulerConfig build() {
     config_.kind = kind();
@@ -318,7 +318,7 @@ class Builder {
 }  // namespace
 
 SchedulerConfig read_scheduler_config(const Json& config, const std::string& what) {
-  return Builder(config, what).build();
+  return ConfigBuilder(config, what).build();
 }
 
 }  // namespace diffuse

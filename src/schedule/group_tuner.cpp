@@ -10,7 +10,7 @@ constexpr std::int64_t kFormRounds = 2;
 constexpr std::int64_t kMeasureRounds = 4;
 constexpr double kShortest = 0.02;  // seconds of a measurement
 // Another number must promise this much more, for measurements are noisy.
-constexpr double kWorthwhile = 1.03;
+constexpr double kWorthChanging = 1.03;
 // A change of the live sequences by this factor asks for new trials.
 constexpr double kMuch = 1.6;
 
@@ -67,7 +67,7 @@ void GroupTuner::conclude(double rate, const Result& result) {
   auto& known = rates_[groups_];
   known = std::max(known, rate);  // what disturbs a measurement only ever slows it
   for (const auto& [groups, found] : rates_) {
-    if (found <= rates_.at(best_) * kWorthwhile) continue;
+    if (found <= rates_.at(best_) * kWorthChanging) continue;
     // What is to be left is measured once more: a hiccup must not decide.
     if (again_.insert(best_).second) return begin_trial(best_);
     best_ = groups;

@@ -6,13 +6,10 @@
 #include "core/error.hpp"
 #include "core/exact_math.hpp"
 #include "core/overloaded.hpp"
+#include "slice/view.hpp"
 
 namespace diffuse {
 namespace {
-
-Rows view(const Buffer& buffer, std::int64_t rows, std::int64_t cols) {
-  return {buffer.floats(), rows, cols, cols};
-}
 
 Rows columns(Rows rows, std::int64_t first, std::int64_t count) {
   return {rows.data + first, rows.rows, count, rows.stride};

@@ -5,13 +5,10 @@
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "slice/expected_steps.hpp"
+#include "slice/view.hpp"
 
 namespace diffuse {
 namespace {
-
-Rows view(const Buffer& buffer, std::int64_t rows, std::int64_t cols) {
-  return {buffer.floats(), rows, cols, cols};
-}
 
 // A page of every pool of these layers. Steps of one block may share a pool; a page is copied once for each.
 void copy_page(Backend& backend, const std::vector<std::vector<LoadedStep>>& blocks, const PageCopy& copy) {

@@ -10,13 +10,10 @@
 #include "core/exact_math.hpp"
 #include "slice/expected_steps.hpp"
 #include "slice/kv_pools.hpp"
+#include "slice/view.hpp"
 
 namespace diffuse {
 namespace {
-
-Rows view(const Buffer& buffer, std::int64_t rows, std::int64_t cols) {
-  return {buffer.floats(), rows, cols, cols};
-}
 
 std::int64_t pages_for(std::int64_t positions) {
   return (positions + kPageTokens - 1) / kPageTokens;
