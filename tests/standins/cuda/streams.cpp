@@ -191,6 +191,7 @@ void reset_device() {
   auto& runtime = Runtime::get();
   const std::lock_guard lock(runtime.mutex());
   runtime.reset();
+  static_cast<void>(cudaGetLastError());
 }
 
 int device_of_stream(cudaStream_t stream) {

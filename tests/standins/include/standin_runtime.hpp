@@ -81,7 +81,8 @@ void progress(int steps);
 // gone.
 void drive(cudaStream_t stream);
 
-// Forgets a failure of queued work, which else every later call reports: what a new process would do.
+// Forgets a failure of queued work, which else every later call reports, and this thread's last error: what a
+// new process would do.
 void reset_device();
 
 // Lets this thread read and write device memory while it lives, as queued work does while it runs.
