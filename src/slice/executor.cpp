@@ -201,7 +201,7 @@ void Executor::run(const Descriptor& step, std::span<const std::int32_t> ids, Ro
 
 bool Executor::repeats(const Descriptor& step) const {
   const auto entries = std::span(step.entry).first(step.entries);
-  return repetition_ != nullptr &&
+  return repetition_ != nullptr && !entries.empty() &&
          std::all_of(entries.begin(), entries.end(), [](const Entry& entry) { return entry.rows == 1; });
 }
 
