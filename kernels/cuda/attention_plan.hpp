@@ -2,6 +2,7 @@
 // How the rows of a batch are cut into blocks of attention; pure host code. The cut decides speed alone:
 // every query vector has one order of operations (launches.hpp), whatever block computes it.
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -47,6 +48,8 @@ struct AttentionCounts {
   std::int32_t merges = 0;       // rows to merge
   std::int32_t merge_parts = 1;  // parts a slot has room for in the workspace
   std::int64_t workspace_floats = 0;
+
+  auto operator<=>(const AttentionCounts&) const = default;
 };
 
 struct AttentionPlan {
@@ -62,8 +65,8 @@ struct AttentionLimits {
   std::int64_t blocks = 0;
   // Floats that cutting tiles may use; tiles that would need more are not cut.
   std::int64_t workspace_floats = std::int64_t{1} << 24;
-  // Blocks a row task at least: a recorded graph keeps its number of blocks while contexts grow, so it is
-  // recorded for the longest; blocks without keys return at once.
+  // Blocks a row task at least: a recorded graph keeps its number of blocks while contexts grow, so there are
+  // more than these contexts need; blocks without keys return at once.
   std::int64_t row_parts = 1;
 };
 

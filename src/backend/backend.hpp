@@ -228,6 +228,26 @@ struct ExpectedSteps {
   std::vector<ExpertsArgs> experts;       // of the blocks, without rows
 };
 
+// What differs from time to time in work that is repeated: the rows' places. Everything else that its
+// operations are given (pointers, sizes, weights) is the same whenever `rows` is the same view.
+struct RepeatedStep {
+  Rows rows;                          // that the work begins with and ends with
+  std::span<const Segment> segments;  // of every kv_write, and of attention over the rows' own sequences
+  std::span<const Segment> memory;    // of attention over a memory
+};
+
+// Work that is repeated, such as a decode step through a slice's blocks. A backend may note down what it
+// queues and queue all of it at once from then on; here it is run each time. Freed before its backend and
+// before the memory that the work uses.
+class Repetition {
+ public:
+  virtual ~Repetition() = default;
+  // Queues what `work` queues; the same bits, however it does. `work` queues operations and does nothing
+  // else: it may be run, or not, or begun and then run anew. It takes and frees no memory, waits for nothing,
+  // and its segments are those of `step`; what cannot keep to this is run without a Repetition.
+  virtual void run(const RepeatedStep& /*step*/, const std::function<void()>& work) { work(); }
+};
+
 // What the ranks of a run must know of the card behind a backend; empty on a CPU.
 struct DeviceFacts {
   std::string name;              // "NVIDIA H200"
@@ -287,6 +307,10 @@ class Backend {
   virtual void unfold(const UnfoldArgs& args) = 0;
 
   virtual void expect(const ExpectedSteps& /*steps*/) {}
+  // `attentions` of the work, as in ExpectedSteps; their pools must outlive the result.
+  virtual std::unique_ptr<Repetition> make_repetition(std::span<const AttentionArgs> /*attentions*/) {
+    return std::make_unique<Repetition>();
+  }
 
   virtual std::size_t kv_page_bytes(const KvSpec& spec) const = 0;
   virtual void kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::span<const Segment> segments) = 0;
@@ -316,6 +340,8 @@ std::vector<std::string> cpu_simd_targets();
 struct CudaOptions {
   int device = 0;
   Compute compute = Compute::bf16;
+  bool graphs = true;                                 // work that is repeated is recorded as CUDA graphs
+  std::function<void(const std::string&)> warn = {};  // is told, once, where that cannot be done
 };
 // Refuses where why_no_cuda() has a reason, or this card is not there. Its operations read host memory that
 // they are given before they return. Calls come from any one thread at a time; each makes the card the

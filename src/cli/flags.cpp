@@ -23,6 +23,10 @@ void ComputeFlags::add_to(CLI::App& command) {
       .add_option("--transport", transport,
                   "How hidden rows travel between cards: nccl, mpi, or auto: nccl where it is built")
       ->check(CLI::IsMember({"auto", "nccl", "mpi"}));
+  command
+      .add_option("--graphs", graphs,
+                  "auto: decode steps that recur are recorded and launched as CUDA graphs; off: they are not")
+      ->check(CLI::IsMember({"auto", "off"}));
   command.add_option("--simd", simd, "SIMD target, e.g. avx2 (default: the best that all ranks have)");
   command.add_option("--load", load, "mmap, or read for file systems where maps are slow")
       ->check(CLI::IsMember({"mmap", "read"}));

@@ -20,8 +20,9 @@ struct ComputeFlags {
   std::string compute;  // f32, bf16; empty: the device's default
   std::string device = "auto";
   std::string transport =
-      "auto";        // of hidden rows: nccl where ranks compute on cards and it is built, else mpi
-  std::string simd;  // empty: the best that all ranks have
+      "auto";                   // of hidden rows: nccl where ranks compute on cards and it is built, else mpi
+  std::string graphs = "auto";  // of CUDA: auto, off
+  std::string simd;             // empty: the best that all ranks have
   std::string load = "mmap";
   std::string slices;
   std::string encoders = "auto";

@@ -157,8 +157,10 @@ Processor make_cuda(ComputeFlags& flags, Ranks& ranks) {
     flags.threads = 1;
     const int count = cuda_device_count();
     if (count < 1) throw_refused("--device cuda: " + why_no_cuda());
-    return make_cuda_backend(
-        {.device = local_rank(ranks) % count, .compute = flags.compute_mode(Compute::bf16)});
+    return make_cuda_backend({.device = local_rank(ranks) % count,
+                              .compute = flags.compute_mode(Compute::bf16),
+                              .graphs = flags.graphs != "off",
+                              .warn = [&log = ranks.log()](const std::string& text) { log.warn(text); }});
   });
   const auto cards = gather_cards(ranks, *processor.backend);
   const bool nccl = ranks.together([&] {

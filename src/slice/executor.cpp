@@ -73,10 +73,14 @@ Executor::Executor(const Recipe& recipe, RankSlice slice, Backend& backend, Slic
   if (recipe_.encoder)
     memory_ = backend_.allocate(static_cast<std::size_t>(limits_.max_rows * recipe_.encoder->hidden) *
                                 sizeof(float));
-  backend_.expect(expected_steps(weights_.blocks, {.rows = limits_.max_rows,
-                                                   .samples = limits_.max_samples,
-                                                   .positions = longest_context(recipe_),
-                                                   .pages = limits_.kv_pages}));
+  const auto expected = expected_steps(weights_.blocks, {.rows = limits_.max_rows,
+                                                         .samples = limits_.max_samples,
+                                                         .positions = longest_context(recipe_),
+                                                         .pages = limits_.kv_pages});
+  backend_.expect(expected);
+  // Digests and watched heads are fetched behind each layer, and experts send the host their numbers of rows.
+  if (!limits_.trace && heads_.empty() && expected.experts.empty())
+    repetition_ = backend_.make_repetition(expected.attentions);
 }
 
 Executor::~Executor() = default;
@@ -179,23 +183,37 @@ void Executor::run(const Descriptor& step, std::span<const std::int32_t> ids, Ro
   }
   if (row != hidden.rows || row > limits_.max_rows) throw_internal("a step's rows do not fit its carry");
   runner_.begin(batch);
-  std::int64_t layer = 0;
   if (slice_.front) {
     runner_.embed(*weights_.front, recipe_.front, ids, batch.positions, hidden);
-    digest(context, hidden, layer++);
+    digest(context, hidden, 0);
   }
+  if (repeats(step)) {
+    repetition_->run({hidden, batch.segments, batch.memory}, [&] { run_blocks(context, hidden); });
+  } else {
+    run_blocks(context, hidden);
+  }
+  // The context's page tables and the ropes' host rows are in use until the queued work ran.
+  backend_.synchronize();
+}
+
+bool Executor::repeats(const Descriptor& step) const {
+  const auto entries = std::span(step.entry).first(step.entries);
+  return repetition_ != nullptr && !entries.empty() &&
+         std::all_of(entries.begin(), entries.end(), [](const Entry& entry) { return entry.rows == 1; });
+}
+
+void Executor::run_blocks(const StepContext& context, Rows hidden) {
+  std::int64_t layer = slice_.front ? 1 : 0;
   for (auto& block : weights_.blocks) {
     if (heads_.empty()) {
-      runner_.run(block, batch, hidden);
+      runner_.run(block, context.batch, hidden);
     } else {
-      runner_.run(block, batch, hidden, [&](const CrossAttentionStep& cross, ConstRows q) {
+      runner_.run(block, context.batch, hidden, [&](const CrossAttentionStep& cross, ConstRows q) {
         watch(context, cross, q, layer - (slice_.front ? 1 : 0));
       });
     }
     digest(context, hidden, layer++);
   }
-  // The context's page tables and the ropes' host rows are in use until the queued work ran.
-  backend_.synchronize();
 }
 
 // The cross-attention of the rows of watched slots, by the watched heads of an own layer.
@@ -249,10 +267,16 @@ Rows Executor::logits(ConstRows hidden, std::span<const std::int64_t> rows) {
     throw_internal("more rows are to be sampled than a step may have");
   const auto& back = *weights_.back;
   const Rows sampled = view(sampled_, static_cast<std::int64_t>(rows.size()), recipe_.hidden);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
+  for (std::size_t i = 0; i < rows.size();) {
+    // Consecutive rows at once: in a decode step they all are.
+    std::int64_t count = 1;
+    while (i + static_cast<std::size_t>(count) < rows.size() &&
+           rows[i + static_cast<std::size_t>(count)] == rows[i] + count)
+      ++count;
     const auto to = static_cast<std::int64_t>(i);
-    backend_.copy({hidden.data + rows[i] * hidden.stride, 1, hidden.cols, hidden.stride},
-                  {sampled.data + to * sampled.stride, 1, sampled.cols, sampled.stride});
+    backend_.copy({hidden.data + rows[i] * hidden.stride, count, hidden.cols, hidden.stride},
+                  {sampled.data + to * sampled.stride, count, sampled.cols, sampled.stride});
+    i += static_cast<std::size_t>(count);
   }
   if (back.norm) runner_.norm(*back.norm, sampled, sampled);
   const Rows out = view(logits_, sampled.rows, recipe_.vocab);

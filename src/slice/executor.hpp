@@ -7,6 +7,7 @@
 // pages of the same pools: made once, by remember(), and read by every step; slots may share them.
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -72,6 +73,9 @@ class Executor {
   struct StepContext;
   void move_lanes(const Descriptor& step);
   void watch(const StepContext& context, const CrossAttentionStep& cross, ConstRows q, std::int64_t layer);
+  void run_blocks(const StepContext& context, Rows hidden);
+  // True where the blocks of a step can be recorded: one row a sequence, and nothing for the host to do.
+  bool repeats(const Descriptor& step) const;
   void digest(const StepContext& context, ConstRows hidden, std::int64_t layer);
 
   const Recipe& recipe_;
@@ -87,6 +91,7 @@ class Executor {
   std::vector<std::vector<std::vector<std::uint64_t>>> trace_;  // [slot][own layer][position]
   // [slot][watched head of this slice], each [rows, memory rows]; a slot that is not watched has none.
   std::vector<std::vector<std::vector<float>>> watched_;
+  std::unique_ptr<Repetition> repetition_;  // of the blocks; null where the host is needed between them
 };
 
 }  // namespace diffuse

@@ -117,6 +117,54 @@ class MemoryTest(CudaTest):
                 self.assertEqual(many["cudaMalloc"], one["cudaMalloc"])
 
 
+class GraphsTest(CudaTest):
+    """Decode steps that are recorded and launched as CUDA graphs."""
+
+    def setUp(self):
+        super().setUp()
+        # Five places for eight requests, of contexts that cross a page.
+        self.pack("job.h5", stories(8, 6, 40), ignore_eos=True, logprobs=2)
+        self.counted("plain.h5", "--graphs", "off")
+
+    def counted(self, name, *flags, ranks=0, code=0, **env):
+        counts = self.folder / "counts"
+        self.done = self.cuda("run", "job.h5", "-o", name, "--device", "cuda", "--no-resume", "--group", 5, *flags, ranks=ranks, code=code,
+                              DIFFUSE_STANDIN_COUNTS=counts, **env)
+        path = self.folder / ("counts.1" if ranks else "counts")
+        return {name: int(count) for name, count in (line.split() for line in path.read_text().splitlines())}
+
+    def test_they_are_used_and_change_no_bit(self):
+        self.assertNotIn("cudaGraphLaunch", self.counted("off.h5", "--graphs", "off"))
+        for ranks, flags in ((0, ()), (2, ()), (2, ("--transport", "mpi"))):
+            with self.subTest(ranks=ranks, flags=flags):
+                counts = self.counted("out.h5", *flags, ranks=ranks)
+                self.assert_identical("plain.h5", "out.h5")
+                self.assertGreater(counts["cudaGraphLaunch"], 20, counts)
+                self.assertEqual(counts["cudaGraphExecDestroy"], counts["cudaGraphInstantiate"], counts)
+                self.assertNotIn("warning", self.done.err)
+
+    def test_what_cannot_be_recorded_is_launched_plainly_and_said_once(self):
+        for function in ("cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate"):
+            with self.subTest(function=function):
+                fault = ",".join(f"{function}:{call}" for call in range(1, 50))
+                counts = self.counted("out.h5", DIFFUSE_STANDIN_FAIL=fault)
+                self.assert_identical("plain.h5", "out.h5")
+                self.assertNotIn("cudaGraphLaunch", counts)
+                warnings = [line for line in self.done.err.splitlines() if "warning" in line]
+                self.assertEqual(len(warnings), 1, self.done)
+                self.assertIn("could not be recorded", warnings[0])
+                self.assertIn(function, warnings[0])
+
+    def test_a_launch_that_fails_ends_the_job(self):
+        for function in ("cudaGraphLaunch:1", "cudaGraphLaunch:9", "cudaGraphExecDestroy:1", "cudaGraphDestroy:1"):
+            with self.subTest(function=function):
+                done = self.run_any("run", "job.h5", "-o", "out.h5", "--device", "cuda", "--no-resume", "--group", 5,
+                                    env=self.env(DIFFUSE_STANDIN_FAIL=function))
+                self.assertEqual(done.code, 74, done)
+                self.assertEqual(len(done.problems), 1, done)
+                self.assertIn(function.split(":")[0], done.problems[0])
+
+
 class EndTest(CudaTest):
     """Ranks that die or stop while rows go over NCCL."""
 

@@ -1,4 +1,4 @@
-"""figures.py CARD.json OUT MODEL...: holds OUT/bench-I-MODE.json of each model against what the card could do, and writes
+"""figures.py CARD.json OUT MODEL...: holds OUT/bench-I-MODE-GRAPHS.json of each model against what the card could do, and writes
 OUT/figures.json and OUT/figures.md.
 
 Decode reads all weights once a step, so its share is that of the memory's bandwidth: tokens/s over requests at once, times the
@@ -28,12 +28,13 @@ def elements_of(model):
     return count
 
 
-def rows_of(model, mode, bench, card):
+def rows_of(model, mode, graphs, bench, card):
     weights = elements_of(model)
     bytes_each = 2 if mode == "bf16" else 4
     for figure in bench["figures"]:
         rate = figure["tokens_per_second"]
-        row = {"model": Path(model).resolve().name, "compute": mode, "what": figure["what"], "tokens_per_second": rate}
+        row = {"model": Path(model).resolve().name, "compute": mode, "graphs": graphs, "what": figure["what"],
+               "tokens_per_second": rate}
         streams = re.match(r"decode, (\d+) ", figure["what"])
         if streams:
             row["of"], best = "bandwidth", card["bytes_per_second"]
@@ -49,14 +50,16 @@ def main():
     rows = []
     for index, model in enumerate(models):
         for mode in ("bf16", "f32"):
-            bench = out / f"bench-{index}-{mode}.json"
-            rows += rows_of(model, mode, json.loads(bench.read_text()), card)
+            for graphs in ("auto", "off"):
+                bench = out / f"bench-{index}-{mode}-{graphs}.json"
+                rows += rows_of(model, mode, graphs, json.loads(bench.read_text()), card)
     (out / "figures.json").write_text(json.dumps({"card": card, "rows": rows}, indent=1) + "\n")
     lines = [f"{card['name']}, {card['sm']}: {card['bytes_per_second'] / 1e9:.0f} GB/s, bf16 {card['bf16_flops'] / 1e12:.0f} TFLOP/s, "
-             f"f32 {card['f32_flops'] / 1e12:.0f} TFLOP/s", "", "| Model | compute | what | tokens/s | of the card's |", "|---|---|---|--:|--:|"]
+             f"f32 {card['f32_flops'] / 1e12:.0f} TFLOP/s", "", "| Model | compute | graphs | what | tokens/s | of the card's |",
+             "|---|---|---|---|--:|--:|"]
     for row in rows:
         share = "?" if row["share"] is None else f"{100 * row['share']:.0f} % {row['of']}"
-        lines.append(f"| {row['model']} | {row['compute']} | {row['what']} | {row['tokens_per_second']:.0f} | {share} |")
+        lines.append(f"| {row['model']} | {row['compute']} | {row['graphs']} | {row['what']} | {row['tokens_per_second']:.0f} | {share} |")
     (out / "figures.md").write_text("\n".join(lines) + "\n")
     return 0
 

@@ -55,8 +55,8 @@ build() {
 kernels_on_card() { "$kernels" --gtest_filter='*cuda_in_*' && grep -q 'PASSED  \] [1-9]' "$out/kernels.log"; }
 card() { "$build/tests/gpu/card" >"$card"; }
 bench() {
-  "$program" bench "$2" --device cuda --compute "$3" --streams "$streams" --prefill "$prefill" --chunk "$prefill" --repeat 3 --json \
-    >"$out/bench-$1-$3.json"
+  "$program" bench "$2" --device cuda --compute "$3" --graphs "$4" --streams "$streams" --prefill "$prefill" --chunk "$prefill" --repeat 3 \
+    --json >"$out/bench-$1-$3-$4.json"
 }
 
 if [ -z "$build$program" ]; then
@@ -84,6 +84,14 @@ cat >"$out/prompts.jsonl" <<'P'
 "In the village there was"
 P
 step pack "$program" pack "$out/prompts.jsonl" --model "$top/demo/lm" -o "$out/job.h5"
+# Steps that are launched as graphs against plain ones.
+graphs() {
+  for graphs in auto off; do
+    "$program" run "$out/job.h5" -o "$out/graphs-$graphs.h5" --device cuda --no-resume --graphs "$graphs" || return 1
+  done
+  "$program" compare "$out/graphs-auto.h5" "$out/graphs-off.h5"
+}
+step graphs graphs
 # The card against the CPU, within the table of tolerances.
 for compute in f32 bf16; do
   step "across-$compute" "$program" verify "$out/job.h5" -o "$out/across-$compute" --device cuda --compute "$compute" --against cpu --ranks 1
@@ -101,7 +109,9 @@ else
 fi
 for i in "${!models[@]}"; do
   for compute in bf16 f32; do
-    step "bench-$i-$compute" bench "$i" "${models[i]}" "$compute"
+    for graphs in auto off; do
+      step "bench-$i-$compute-graphs-$graphs" bench "$i" "${models[i]}" "$compute" "$graphs"
+    done
   done
 done
 step figures "$python" "$here/figures.py" "$card" "$out" "${models[@]}"

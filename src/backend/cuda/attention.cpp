@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <stdexcept>
 
 #include "backend/cuda/cuda_backend.hpp"
@@ -36,6 +37,18 @@ std::vector<std::int32_t> flatten(std::span<const Segment> segments, bool causal
   return flat;
 }
 
+// Blocks a row task for contexts like these and somewhat longer ones: a power of two, so that a growing
+// context changes it seldom.
+std::int64_t steady_parts(std::span<const Segment> segments, bool causal, std::int64_t window) {
+  std::int64_t most = 1;
+  for (const auto& segment : segments) {
+    auto parts = (keys_of(segment, causal) + kernels::cuda::kPartKeys - 1) / kernels::cuda::kPartKeys;
+    if (window > 0) parts = std::min(parts, (window - 1) / kernels::cuda::kPartKeys + 2);
+    most = std::max(most, parts);
+  }
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(most)));
+}
+
 }  // namespace
 
 kernels::cuda::PageShape CudaBackend::page_shape(const KvSpec& spec) const {
@@ -46,14 +59,8 @@ std::size_t CudaBackend::kv_page_bytes(const KvSpec& spec) const {
   return static_cast<std::size_t>(page_shape(spec).page_bytes());
 }
 
-void CudaBackend::kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::span<const Segment> segments) {
-  const KvSpec& spec = pool.spec;
-  require(
-      k.cols == spec.kv_heads * spec.head_dim && v.cols == spec.kv_heads * spec.value_dim && k.rows == v.rows,
-      "keys or values of another shape than their cache");
-  if (k.rows == 0) return;
-  device_->use();
-  std::vector<kernels::cuda::KvSlot> slots(static_cast<std::size_t>(k.rows), {-1, 0});
+const kernels::cuda::KvSlot* CudaBackend::put_slots(std::int64_t rows, std::span<const Segment> segments) {
+  std::vector<kernels::cuda::KvSlot> slots(static_cast<std::size_t>(rows), {-1, 0});
   for (const auto& segment : segments) {
     for (std::int64_t row = 0; row < segment.rows; ++row) {
       const std::int64_t position = segment.first_position + row;
@@ -64,7 +71,17 @@ void CudaBackend::kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::sp
   }
   require(std::all_of(slots.begin(), slots.end(), [](const auto& slot) { return slot.page >= 0; }),
           "keys and values of a row that no segment has");
-  const auto* slots_at = slots_.put(*device_, staging_, std::span<const kernels::cuda::KvSlot>(slots));
+  return slots_.put(*device_, staging_, std::span<const kernels::cuda::KvSlot>(slots));
+}
+
+void CudaBackend::kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::span<const Segment> segments) {
+  const KvSpec& spec = pool.spec;
+  require(
+      k.cols == spec.kv_heads * spec.head_dim && v.cols == spec.kv_heads * spec.value_dim && k.rows == v.rows,
+      "keys or values of another shape than their cache");
+  if (k.rows == 0) return;
+  device_->use();
+  const auto* slots_at = put_slots(k.rows, segments);
   device_->launched(
       kernels::cuda::kv_write(
           stream(),
@@ -96,7 +113,7 @@ CudaBackend::AttentionKey CudaBackend::key_of(const AttentionArgs& args) {
   return {args.heads, args.window, args.causal, args.of_memory, spec.kv_heads, spec.head_dim, spec.value_dim};
 }
 
-CudaBackend::PlannedAttention& CudaBackend::plan_attention(const AttentionArgs& args) {
+CudaBackend::PlannedAttention& CudaBackend::plan_attention(const AttentionArgs& args, bool steady) {
   const auto& spec = args.kv->spec;
   auto& planned = attentions_[key_of(args)];
   auto segments = flatten(args.segments, args.causal);
@@ -118,7 +135,9 @@ CudaBackend::PlannedAttention& CudaBackend::plan_attention(const AttentionArgs& 
   try {
     plan = kernels::cuda::plan_attention(
         spans, page_shape(spec), args.heads, args.causal, args.window,
-        {.scratch_bytes = device_->block_memory(), .blocks = kBlocksAProcessor * device_->processors()});
+        {.scratch_bytes = device_->block_memory(),
+         .blocks = kBlocksAProcessor * device_->processors(),
+         .row_parts = steady ? steady_parts(args.segments, args.causal, args.window) : 1});
   } catch (const std::invalid_argument& problem) {
     throw_refused("CUDA device " + std::to_string(device_->index()) + " (" + device_->name() +
                   "): attention over heads of " + std::to_string(spec.head_dim) +
@@ -145,7 +164,7 @@ void CudaBackend::attend(const AttentionArgs& args) {
           "attention over all keys that has a window, or no key");
   if (args.q.rows == 0 || args.segments.empty()) return;
   device_->use();
-  const auto& planned = plan_attention(args);
+  const auto& planned = plan_attention(args, false);
   float* workspace = planned.counts.workspace_floats == 0
                          ? nullptr
                          : partials_.get<float>(*device_, planned.counts.workspace_floats);
@@ -167,6 +186,27 @@ void CudaBackend::attend(const AttentionArgs& args) {
                                                      .pages = planned.pages_at,
                                                      .workspace = workspace}),
                     "attention");
+}
+
+StepShape CudaBackend::prepare(const RepeatedStep& step, std::span<const AttentionArgs> attentions) {
+  device_->use();
+  put_slots(step.rows.rows, step.segments);
+  StepShape shape{step.rows.data, step.rows.rows, step.rows.cols, step.rows.stride, {}};
+  for (auto args : attentions) {
+    args.segments = args.of_memory ? step.memory : step.segments;
+    shape.attentions.push_back(plan_attention(args, true).counts);
+  }
+  return shape;
+}
+
+std::unique_ptr<Repetition> CudaBackend::make_repetition(std::span<const AttentionArgs> attentions) {
+  if (!graphs_) return Backend::make_repetition(attentions);
+  // Layers that are alike share their tables.
+  std::map<AttentionKey, AttentionArgs> different;
+  for (const auto& args : attentions) different.emplace(key_of(args), args);
+  std::vector<AttentionArgs> each;
+  for (const auto& [key, args] : different) each.push_back(args);
+  return std::make_unique<CudaRepetition>(*this, device_, each);
 }
 
 void CudaBackend::attention_weights(const AttentionWeightsArgs& args) {

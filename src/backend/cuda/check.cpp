@@ -61,6 +61,8 @@ void Releases::keep(Status status, const char* call) noexcept {
     check(status, {call, "freeing what is not needed any more", device_});
   } catch (const Error& problem) {
     if (!first_) first_ = problem;
+    // The runtime keeps it too, and the next launch would say that it was its own.
+    static_cast<void>(cudaGetLastError());
   }
 }
 

@@ -30,6 +30,8 @@ void same_shape(ConstRows x, const Rows& y, const char* what) {
 CudaBackend::CudaBackend(const CudaOptions& options)
     : device_(Device::open(options.device)),
       compute_(options.compute),
+      graphs_(options.graphs),
+      warn_(options.warn),
       staging_(device_),
       products_(device_, staging_) {}
 

@@ -9,12 +9,14 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.hpp"
 #include "backend/cuda/device.hpp"
 #include "backend/cuda/matrix.hpp"
 #include "backend/cuda/products.hpp"
+#include "backend/cuda/repetition.hpp"
 #include "backend/cuda/staging.hpp"
 #include "backend/cuda/tables.hpp"
 #include "backend/kernel_activation.hpp"
@@ -67,6 +69,16 @@ class CudaBackend : public Backend {
   void argmax(ConstRows logits, std::span<std::int32_t> ids) override;
 
   void expect(const ExpectedSteps& steps) override;
+  std::unique_ptr<Repetition> make_repetition(std::span<const AttentionArgs> attentions) override;
+
+  // For repetitions: puts the tables of a step where its operations will look for them, which then copy
+  // nothing, and says what their launches depend on. `attentions`: one of each kind.
+  StepShape prepare(const RepeatedStep& step, std::span<const AttentionArgs> attentions);
+  // The first of all warnings; the others say the same.
+  void warn_once(const std::string& text) {
+    if (const auto warn = std::exchange(warn_, {}))
+      warn("CUDA device " + std::to_string(device_->index()) + ": " + text);
+  }
 
  private:
   // The plan of an attention over some segments, on the card.
@@ -110,7 +122,9 @@ class CudaBackend : public Backend {
   StagedRows stage(ConstRows x, const Matrix& weight);
   // The matmul, its inputs rounded where the weights are bf16.
   void product(ConstRows x, const Matrix& weight, Rows y, const Epilogue& epilogue);
-  PlannedAttention& plan_attention(const AttentionArgs& args);
+  // steady: such that the shape of the launch lasts while contexts grow; the bits are the same.
+  PlannedAttention& plan_attention(const AttentionArgs& args, bool steady);
+  const kernels::cuda::KvSlot* put_slots(std::int64_t rows, std::span<const Segment> segments);
   Routes route(const ExpertsArgs& args);
   // For each expert with members: its rows of `x` by its matrix into its rows of `y`.
   void expert_products(const ExpertsArgs& args, const Routes& routes,
@@ -124,6 +138,8 @@ class CudaBackend : public Backend {
 
   std::shared_ptr<Device> device_;
   Compute compute_;
+  bool graphs_;
+  std::function<void(const std::string&)> warn_;
   std::set<Packed> packed_;
   Staging staging_;
   Products products_;

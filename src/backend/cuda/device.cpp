@@ -101,19 +101,25 @@ void Device::use() const {
   check(cudaSetDevice(index_), "cudaSetDevice", "choosing the card");
 }
 
+void Device::require_running(const std::string& doing) const {
+  if (recording_ != nullptr) throw_internal("CUDA backend: " + doing + " cannot be recorded");
+}
+
 void Device::wait(const std::string& doing) const {
-  check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize", doing);
+  require_running(doing);
+  check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize", doing);
   releases_->tell();
 }
 
 Buffer Device::allocate(std::size_t bytes, const std::string& what) {
   if (bytes == 0) return {};
+  require_running("taking memory for " + what);
   use();
   void* memory = nullptr;
   check(cudaMalloc(&memory, bytes), "cudaMalloc", "taking " + human_bytes(bytes) + " for " + what);
   const auto release = [device = shared_from_this()](std::byte* data) {
     // cudaFree does not promise to wait. Where the wait fails the device is lost, and so is its memory.
-    device->releases()->note(cudaStreamSynchronize(device->stream()), "cudaStreamSynchronize");
+    device->releases()->note(cudaStreamSynchronize(device->stream_.get()), "cudaStreamSynchronize");
     device->releases()->note(cudaFree(data), "cudaFree");
   };
   return {std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), release), bytes};
@@ -121,6 +127,8 @@ Buffer Device::allocate(std::size_t bytes, const std::string& what) {
 
 std::byte* Scratch::reserve(Device& device, std::size_t bytes, bool spare) {
   if (bytes > memory_.bytes()) {
+    device.require_running("taking more memory for rows between two operations");
+    device.moved();
     memory_ = {};
     memory_ = device.allocate(spare ? bytes + bytes / 2 : bytes, "rows between two operations");
   }

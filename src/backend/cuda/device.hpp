@@ -21,7 +21,16 @@ class Device : public std::enable_shared_from_this<Device> {
   static std::shared_ptr<Device> open(int index);
 
   int index() const { return index_; }
-  cudaStream_t stream() const { return stream_.get(); }
+  // Where operations are queued: the card's stream, or while something is recorded the one that records.
+  cudaStream_t stream() const { return recording_ != nullptr ? recording_ : stream_.get(); }
+  // Null: recording has ended.
+  void record_on(cudaStream_t stream) { recording_ = stream; }
+  // Throws internal while something is recorded: `doing` would be done once, and not with each replay.
+  void require_running(const std::string& doing) const;
+  // Counts memory of the backend's own that moved: what was recorded before has old addresses.
+  std::uint64_t moves() const { return moves_; }
+  void moved() { ++moves_; }
+
   const std::string& name() const { return name_; }
   const std::string& id() const { return id_; }      // its UUID
   const std::string& arch() const { return arch_; }  // "sm_90"
@@ -33,7 +42,8 @@ class Device : public std::enable_shared_from_this<Device> {
   void use() const;
   // What failed while memory or handles of this card were freed; outlives it.
   const std::shared_ptr<Releases>& releases() const { return releases_; }
-  // Waits for all that was queued. Throws what failed there, or else what failed to be freed before.
+  // Waits for all that was queued, never while something is recorded. Throws what failed there, or else what
+  // failed to be freed before.
   void wait(const std::string& doing) const;
 
   // Not cleared; aligned to 256 bytes. Freed with the last copy, after what was queued on the stream until
@@ -62,6 +72,8 @@ class Device : public std::enable_shared_from_this<Device> {
   std::int64_t block_memory_ = 0;
   std::shared_ptr<Releases> releases_;
   Stream stream_;
+  cudaStream_t recording_ = nullptr;
+  std::uint64_t moves_ = 0;
 };
 
 // Memory that grows and never shrinks; what it holds is lost when it grows.

@@ -2,6 +2,7 @@
 // or freed, and so would hold up rows that are on their way.
 
 #include <algorithm>
+#include <bit>
 
 #include "backend/cuda/cuda_backend.hpp"
 
@@ -59,8 +60,10 @@ void CudaBackend::expect_attention(const AttentionArgs& args, const ExpectedStep
   planned.merges.expect(*device_,
                         steps.rows * static_cast<std::int64_t>(sizeof(kernels::cuda::AttentionMerge)));
   planned.pages.expect(*device_, steps.pages * kInteger);
-  const auto parts = (steps.positions + kernels::cuda::kPartKeys - 1) / kernels::cuda::kPartKeys;
+  auto parts = (steps.positions + kernels::cuda::kPartKeys - 1) / kernels::cuda::kPartKeys;
   if (parts <= 1) return;
+  // As steady plans have them.
+  if (graphs_) parts = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(parts)));
   const auto row = args.heads * parts * (kernels::round_up(args.kv->spec.value_dim, 4) + 2);
   const auto tiles = std::min(steps.rows * row, kernels::cuda::AttentionLimits().workspace_floats);
   partials_.expect(*device_, std::min((steps.samples * row + tiles) * kFloat, kMostPartials));

@@ -51,6 +51,8 @@ class Owned {
 
 using Stream = Owned<cudaStream_t, &cudaStreamDestroy, "cudaStreamDestroy">;
 using Event = Owned<cudaEvent_t, &cudaEventDestroy, "cudaEventDestroy">;
+using Graph = Owned<cudaGraph_t, &cudaGraphDestroy, "cudaGraphDestroy">;
+using GraphExec = Owned<cudaGraphExec_t, &cudaGraphExecDestroy, "cudaGraphExecDestroy">;
 using PinnedMemory = Owned<void*, &cudaFreeHost, "cudaFreeHost">;
 using LtHandle = Owned<cublasLtHandle_t, &cublasLtDestroy, "cublasLtDestroy">;
 using LtDesc = Owned<cublasLtMatmulDesc_t, &cublasLtMatmulDescDestroy, "cublasLtMatmulDescDestroy">;

@@ -54,6 +54,7 @@ void Staging::mark(std::size_t begin, std::size_t end) {
 }
 
 void Staging::upload(std::byte* to, std::span<const std::byte> from) {
+  device_->require_running("copying to the card");
   while (!from.empty()) {
     const auto piece = from.first(std::min(from.size(), kPieceBytes));
     const auto begin = take_room(piece.size());
@@ -68,6 +69,7 @@ void Staging::upload(std::byte* to, std::span<const std::byte> from) {
 }
 
 void Staging::download(std::span<std::byte> to, const std::byte* from) {
+  device_->require_running("copying from the card");
   while (!to.empty()) {
     const auto piece = to.first(std::min(to.size(), kPieceBytes));
     const auto begin = take_room(piece.size());

@@ -110,6 +110,7 @@ void* Arena::allocate(std::size_t bytes, int device) {
   ASAN_UNPOISON_MEMORY_REGION(memory, got);
   ASAN_POISON_MEMORY_REGION(memory + bytes, got - bytes);
   live_[memory] = {runtime.next_serial(), bytes, got, device};
+  serials_.insert(live_[memory].serial);
   return memory;
 }
 
@@ -118,6 +119,7 @@ void Arena::release(const void* memory) {
   auto* data = bytes_of(memory);
   const Allocation allocation = found->second;
   live_.erase(found);
+  serials_.erase(allocation.serial);
   for (std::size_t i = allocation.bytes; i < allocation.reserved; ++i) {
     if (static_cast<unsigned char>(reach(data)[i]) != kZoneByte)
       violation("device memory was written " + std::to_string(i - allocation.bytes) +
@@ -153,6 +155,11 @@ bool Runtime::release_pinned(const void* memory) {
   pinned_.erase(found);
   std::free(bytes_of(memory));
   return true;
+}
+
+bool Runtime::alive(std::uint64_t serial) const {
+  return arena_.alive(serial) || std::any_of(pinned_.begin(), pinned_.end(),
+                                             [&](const auto& each) { return each.second.serial == serial; });
 }
 
 const Allocation* Runtime::find_pinned(const void* data, std::size_t bytes) const {
@@ -259,6 +266,9 @@ cudaError_t copy(Plane to, Plane from, std::size_t width, std::size_t rows, cuda
     violation("a copy goes over the end of an allocation");
   if (!fits(kind, target.place, source.place))
     violation("a copy's direction is not that of its pointers: memory freed or of another kind");
+  const bool pageable = target.place == Place::pageable || source.place == Place::pageable;
+  if (pageable && runtime.is_stream(stream) && stream->capture)
+    return runtime.spoil(stream, cudaErrorStreamCaptureUnsupported);
   if (target.place == Place::device) to.data = runtime.arena().reach(to.data);
   if (source.place == Place::device) from.data = runtime.arena().reach(from.data);
   Item item;
@@ -299,6 +309,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
     return end_call(fault);
   auto& runtime = Runtime::get();
   const std::lock_guard lock(runtime.mutex());
+  if (const auto error = runtime.forbid_while_capturing(); error != cudaSuccess) return end_call(error);
   if (memory == nullptr) return end_call(cudaErrorInvalidValue);
   *memory = nullptr;
   if (bytes == 0) return cudaSuccess;
@@ -312,6 +323,7 @@ cudaError_t cudaFree(void* memory) {
   const auto fault = begin_call("cudaFree");
   auto& runtime = Runtime::get();
   const std::lock_guard lock(runtime.mutex());
+  if (const auto error = runtime.forbid_while_capturing(); error != cudaSuccess) return end_call(error);
   if (memory != nullptr) {
     const auto* allocation = runtime.arena().find(memory, 1);
     standin::forget_object(memory, "device memory");
@@ -326,6 +338,7 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned int flags) {
     return end_call(fault);
   auto& runtime = Runtime::get();
   const std::lock_guard lock(runtime.mutex());
+  if (const auto error = runtime.forbid_while_capturing(); error != cudaSuccess) return end_call(error);
   if (memory == nullptr || flags != cudaHostAllocDefault) return end_call(cudaErrorInvalidValue);
   *memory = runtime.allocate_pinned(bytes);
   if (*memory == nullptr) return end_call(cudaErrorMemoryAllocation);
@@ -341,6 +354,7 @@ cudaError_t cudaFreeHost(void* memory) {
   const auto fault = begin_call("cudaFreeHost");
   auto& runtime = Runtime::get();
   const std::lock_guard lock(runtime.mutex());
+  if (const auto error = runtime.forbid_while_capturing(); error != cudaSuccess) return end_call(error);
   if (memory != nullptr) {
     standin::forget_object(memory, "pinned memory");
     runtime.release_pinned(memory);
@@ -396,6 +410,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
   if (const auto fault = begin_call("cudaMemcpy"); fault != cudaSuccess) return end_call(fault);
   auto& runtime = Runtime::get();
   const std::lock_guard lock(runtime.mutex());
+  if (const auto error = runtime.forbid_while_capturing(); error != cudaSuccess) return end_call(error);
   if (bytes == 0) return end_call(runtime.failure());
   const auto target = standin::place_of(to, bytes);
   const auto source = standin::place_of(from, bytes);

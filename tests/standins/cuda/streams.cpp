@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <thread>
 
+#include "capture.hpp"
 #include "standin_faults.hpp"
 #include "state.hpp"
 
@@ -43,6 +45,7 @@ bool Runtime::is_stream(cudaStream_t stream) const {
 }
 
 void Runtime::destroy_stream(cudaStream_t stream) {
+  if (stream->capture) violation("cudaStreamDestroy: the stream captures");
   wait([stream] { return stream->queue.empty(); }, stream);
   streams_.erase(std::find(streams_.begin(), streams_.end(), stream));
   delete stream;
@@ -51,6 +54,12 @@ void Runtime::destroy_stream(cudaStream_t stream) {
 cudaError_t Runtime::queue(cudaStream_t stream, Item item) {
   if (failure_ != cudaSuccess) return failure_;
   if (!is_stream(stream)) return cudaErrorInvalidResourceHandle;
+  if (auto* capture = stream->capture.get()) {
+    if (!capture->valid) return cudaErrorStreamCaptureInvalidated;
+    capture->items.push_back(std::move(item));
+    ++capture->streams[stream][stream];
+    return cudaSuccess;
+  }
   stream->queue.push_back(std::move(item));
   if (order_ == Order::eager) {
     while (step(stream)) {
@@ -62,7 +71,7 @@ cudaError_t Runtime::queue(cudaStream_t stream, Item item) {
 }
 
 // True where it has run.
-bool Runtime::run(Item& item) {
+bool Runtime::run(const Item& item) {
   if (item.kernel) {
     if (const auto code = injected("kernel", cudaErrorIllegalAddress)) {
       failure_ = static_cast<cudaError_t>(*code);
@@ -83,11 +92,22 @@ bool Runtime::run(Item& item) {
   return ran;
 }
 
+bool Runtime::run_graph(GraphRun& graph) {
+  while (graph.next < graph.items->size()) {
+    if (!run((*graph.items)[graph.next])) return false;
+    if (failure_ != cudaSuccess) return true;
+    ++graph.next;
+  }
+  graph.record->done = true;
+  return true;
+}
+
 bool Runtime::step_one(cudaStream_t stream) {
   auto& item = stream->queue.front();
   if (item.wait_for && !item.wait_for->done)
     return is_stream(item.wait_for->stream) && step(item.wait_for->stream);
-  if (!item.wait_for && !run(item)) return false;
+  if (item.graph && !run_graph(*item.graph)) return false;
+  if (item.run && !run(item)) return false;
   stream->queue.pop_front();
   return true;
 }
@@ -171,6 +191,7 @@ void reset_device() {
   auto& runtime = Runtime::get();
   const std::lock_guard lock(runtime.mutex());
   runtime.reset();
+  static_cast<void>(cudaGetLastError());
 }
 
 int device_of_stream(cudaStream_t stream) {
@@ -217,6 +238,24 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work, std::initia
         return true;
       },
       ranges.begin(), ranges.size(), true));
+}
+
+cudaError_t enqueue_kernel(cudaStream_t stream, std::function<void()> work, const void* arguments,
+                           std::size_t bytes) {
+  std::vector<Range> ranges;
+  for (std::size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
+    Range range;
+    std::memcpy(&range.data, static_cast<const std::byte*>(arguments) + at, sizeof range.data);
+    if (is_device_memory(range.data, range.bytes)) ranges.push_back(range);
+  }
+  if (const auto fault = begin_call("cudaLaunchKernel"); fault != cudaSuccess) return end_call(fault);
+  return end_call(enqueue_item(
+      stream,
+      [run = std::move(work)] {
+        run();
+        return true;
+      },
+      ranges.data(), ranges.size(), true));
 }
 
 cudaError_t enqueue_library(cudaStream_t stream, std::function<void()> work,
@@ -273,6 +312,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   auto& runtime = Runtime::get();
   const std::lock_guard lock(runtime.mutex());
   if (!runtime.is_stream(stream)) return end_call(cudaErrorInvalidResourceHandle);
+  if (stream->capture) return end_call(runtime.spoil(stream, cudaErrorStreamCaptureUnsupported));
   const auto waited = runtime.wait([stream] { return stream->queue.empty(); }, stream);
   return end_call(fault != cudaSuccess ? fault : waited);
 }
@@ -283,6 +323,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const std::lock_guard lock(runtime.mutex());
   if (!runtime.is_stream(stream)) return end_call(cudaErrorInvalidResourceHandle);
   if (runtime.failure() != cudaSuccess) return end_call(runtime.failure());
+  if (stream->capture) return end_call(runtime.spoil(stream, cudaErrorStreamCaptureUnsupported));
   runtime.move(stream);
   if (runtime.failure() != cudaSuccess) return end_call(runtime.failure());
   return stream->queue.empty() ? cudaSuccess : cudaErrorNotReady;
@@ -294,7 +335,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   const std::lock_guard lock(runtime.mutex());
   if (!standin::is_registered(event, "event")) return end_call(cudaErrorInvalidResourceHandle);
   if (flags != 0) return end_call(cudaErrorInvalidValue);
-  if (!event->last) return end_call(runtime.is_stream(stream) ? cudaSuccess : cudaErrorInvalidResourceHandle);
+  if (!runtime.is_stream(stream)) return end_call(cudaErrorInvalidResourceHandle);
+  if (event->capture) return end_call(standin::wait_for_captured(stream, *event));
+  if (!event->last) return cudaSuccess;
+  // The graph would depend on work that is not a part of it.
+  if (stream->capture) return end_call(runtime.spoil(stream, cudaErrorStreamCaptureIsolation));
   standin::Item item;
   item.wait_for = event->last;
   return end_call(runtime.queue(stream, std::move(item)));
@@ -337,6 +382,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (!standin::is_registered(event, "event") || !runtime.is_stream(stream) ||
       event->device != stream->device)
     return end_call(cudaErrorInvalidResourceHandle);
+  event->capture = stream->capture;
+  event->seen.clear();
+  event->last.reset();
+  if (stream->capture) {
+    if (!stream->capture->valid) return end_call(cudaErrorStreamCaptureInvalidated);
+    event->seen = stream->capture->streams[stream];
+    return cudaSuccess;
+  }
   auto record = std::make_shared<standin::Record>();
   record->stream = stream;
   event->last = record;
@@ -354,6 +407,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   auto& runtime = Runtime::get();
   const std::lock_guard lock(runtime.mutex());
   if (!standin::is_registered(event, "event")) return end_call(cudaErrorInvalidResourceHandle);
+  if (const auto error = standin::forbid_wait(*event); error != cudaSuccess) return end_call(error);
   const auto record = event->last;
   if (!record || record->done) return end_call(fault != cudaSuccess ? fault : runtime.failure());
   const auto waited = runtime.wait([record] { return record->done; }, record->stream);
@@ -365,6 +419,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   auto& runtime = Runtime::get();
   const std::lock_guard lock(runtime.mutex());
   if (!standin::is_registered(event, "event")) return end_call(cudaErrorInvalidResourceHandle);
+  if (const auto error = standin::forbid_wait(*event); error != cudaSuccess) return end_call(error);
   const auto record = event->last;
   if (record && !record->done && runtime.failure() == cudaSuccess) runtime.move(record->stream);
   if (runtime.failure() != cudaSuccess) return end_call(runtime.failure());
@@ -375,6 +430,7 @@ cudaError_t cudaDeviceSynchronize(void) {
   const auto fault = begin_call("cudaDeviceSynchronize");
   auto& runtime = Runtime::get();
   const std::lock_guard lock(runtime.mutex());
+  if (const auto error = runtime.forbid_while_capturing(); error != cudaSuccess) return end_call(error);
   const auto waited = runtime.wait_for_device(standin::current_device());
   return end_call(fault != cudaSuccess ? fault : waited);
 }

@@ -14,6 +14,11 @@
 // set it. A stand-in of a library that moves data by other means (MPI) goes through reach(), or through
 // memory of its own and copies inside the queued closure.
 //
+// A stream that captures runs nothing: what is queued on it becomes part of a graph, and each launch of that
+// is one piece of work of its stream. What NVIDIA forbids meanwhile gives NVIDIA's errors and spoils the
+// capture; of calls that are unsafe beside one, those that take or free memory or wait are known here.
+// Launching a graph whose memory was freed, and destroying one whose launch is still queued, end the process.
+//
 // DIFFUSE_STANDIN_DEVICES  number of devices (1); CUDA_VISIBLE_DEVICES chooses among them
 // DIFFUSE_STANDIN_MEMORY   bytes of each device (4 GiB)
 // DIFFUSE_STANDIN_NAME     name of each device ("Stand-in")
@@ -40,6 +45,11 @@ struct Range {
   std::size_t bytes = 1;
 };
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work, std::initializer_list<Range> ranges);
+
+// The same for a kernel whose arguments are given as bytes: what points into device memory there is a range
+// of its own.
+cudaError_t enqueue_kernel(cudaStream_t stream, std::function<void()> work, const void* arguments,
+                           std::size_t bytes);
 
 // Queues work that may not be able to complete yet: asked again and again, while something waits for it,
 // until it returns true. It must not block, and must give up (return true) once its library says so. Not
@@ -71,7 +81,8 @@ void progress(int steps);
 // gone.
 void drive(cudaStream_t stream);
 
-// Forgets a failure of queued work, which else every later call reports: what a new process would do.
+// Forgets a failure of queued work, which else every later call reports, and this thread's last error: what a
+// new process would do.
 void reset_device();
 
 // Lets this thread read and write device memory while it lives, as queued work does while it runs.
