@@ -40,8 +40,10 @@ class MpiPoller {
 
 class MpiThread {
  public:
-  MpiThread();   // MPI is initialised when it returns; throws io where that fails
-  ~MpiThread();  // finalises MPI (which waits for all ranks), or leaves it alone after mark_broken
+  // MPI is initialised when it returns; throws io where that fails. MPI's own start and end wait for all
+  // ranks: where one of them takes longer than the timeout, the process ends with a line and code 74.
+  explicit MpiThread(std::chrono::nanoseconds timeout);
+  ~MpiThread();  // finalises MPI, or leaves it alone after mark_broken
   MpiThread(const MpiThread&) = delete;
   MpiThread& operator=(const MpiThread&) = delete;
 
@@ -51,8 +53,10 @@ class MpiThread {
   const std::vector<std::string>& hosts() const { return hosts_; }
   void set_hosts(std::vector<std::string> hosts) { hosts_ = std::move(hosts); }
 
-  // Calls `poll` on the MPI thread until it returns true; throws what it throws, and io after the timeout.
-  void run(const std::function<bool()>& poll, std::chrono::nanoseconds timeout, const std::string& doing);
+  // Calls `poll` on the MPI thread until it returns true; throws what it throws, and io after the timeout,
+  // with what `late` says then: which wait it was, for whom, and what for.
+  void run(const std::function<bool()>& poll, std::chrono::nanoseconds timeout,
+           const std::function<std::string()>& late);
 
   void attach(MpiPoller& poller);
   void detach(MpiPoller& poller);  // not polled any more when it returns; given up after 2 s in a call to MPI
@@ -83,9 +87,11 @@ class MpiThread {
   void main();
   void look_at_last_resort();
   void initialise();
+  [[noreturn]] void end_without_mpi(const std::string& waited_for);
   Progress turn();
   void rest(Progress progress);
 
+  const std::chrono::nanoseconds timeout_;
   int rank_ = 0;
   int size_ = 1;
   MPI_Comm communicator_ = MPI_COMM_NULL;
@@ -97,6 +103,7 @@ class MpiThread {
   bool woken_ = false;
   bool stop_ = false;
   bool ready_ = false;
+  bool ended_ = false;
   std::exception_ptr start_error_;
   std::vector<std::shared_ptr<void>> kept_;
   std::vector<MpiPoller*> pollers_;
