@@ -128,9 +128,11 @@ int with_ranks(double timeout_seconds, const std::function<int(Ranks&)>& body) {
   Ranks ranks(timeout_seconds);
   const auto end_all = [&](ExitCode code, const std::string& message) {
     if (!ranks.mpi_) throw Error(code, message);
-    // Where several ranks lose the same peer at once, the lowest speaks for them.
+    // Where several ranks lose the same peer at once, the lowest speaks for them. A launcher needs seconds to
+    // end ranks of which one has stopped.
+    const int first = ranks.mpi_->timed_out() ? 4000 : 400;
     if (!ranks.root())
-      std::this_thread::sleep_for(std::chrono::milliseconds(400 + 200 * std::min(ranks.rank(), 8)));
+      std::this_thread::sleep_for(std::chrono::milliseconds(first + 200 * std::min(ranks.rank(), 8)));
     const auto prefix = rank_prefix(ranks.rank(), ranks.size(), host_name());
     ranks.mpi_->abort_all(code, "diffuse: " + (ranks.size() > 1 ? prefix : std::string()) + message);
   };

@@ -43,6 +43,7 @@ class MpiSession {
   int rank() const;
   int size() const;
   const std::vector<std::string>& hosts() const;  // a rank each; empty until the first transport is made
+  bool timed_out() const;                         // a wait of this process has run into its deadline
   static std::string library_version();           // of the MPI library that runs; needs no session
 
   // Prints the message once (on this rank's stderr; none where it is empty) and ends all ranks; the job's

@@ -19,6 +19,9 @@ int MpiSession::rank() const {
 int MpiSession::size() const {
   return thread_->size();
 }
+bool MpiSession::timed_out() const {
+  return thread_->timed_out();
+}
 const std::vector<std::string>& MpiSession::hosts() const {
   return thread_->hosts();
 }

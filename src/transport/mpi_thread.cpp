@@ -247,6 +247,7 @@ void MpiThread::run(const std::function<bool()>& poll, std::chrono::nanoseconds 
     });
     if (!in_time) {
       lock.unlock();
+      mark_timed_out();
       mark_broken();
       detach(task);
       throw_io("waited " + std::to_string(std::chrono::duration_cast<seconds>(timeout).count()) + " s for " +

@@ -68,6 +68,8 @@ class MpiThread {
     kept_.push_back(std::move(buffers));
   }  // MPI may still write there
   bool broken() const { return broken_; }
+  void mark_timed_out() { timed_out_ = true; }
+  bool timed_out() const { return timed_out_; }
 
   // Counts the turns; one that stands still means that MPI does not return.
   std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
@@ -109,6 +111,7 @@ class MpiThread {
   std::vector<MpiPoller*> pollers_;
   MpiPoller* polled_ = nullptr;  // is being polled now
   std::atomic<bool> broken_{false};
+  std::atomic<bool> timed_out_{false};
   std::atomic<int> abort_code_{-1};
   std::optional<LastResort> last_resort_;
   std::atomic<bool> has_last_resort_{false};

@@ -222,6 +222,7 @@ class Engine final : public MpiPoller, public std::enable_shared_from_this<Engin
 
   // The mutex is held.
   void give_up_on_mpi(int peer, const std::string& purpose) {
+    thread_.mark_timed_out();
     thread_.mark_broken();
     failure_ = Error(ExitCode::io,
                      "MPI does not return while rank " + std::to_string(peer) + " is waited for: " + purpose);
@@ -413,6 +414,7 @@ class Engine final : public MpiPoller, public std::enable_shared_from_this<Engin
       error.emplace(ExitCode::io,
                     describe_silence(now, waits_since_, waits_for_, life, thread_.hosts(), purpose_));
     }
+    thread_.mark_timed_out();
     throw Error(*error);
   }
 
