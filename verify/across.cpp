@@ -58,6 +58,7 @@ class SampleAcross {
       if (!parted) ++across_.tokens;
     }
     if (off.count > 0) add(std::move(off));
+    frames();
     if (parted) {
       part_at(at - 1);
     } else if (whole_.tokens.size() != split_.tokens.size()) {
@@ -114,6 +115,36 @@ class SampleAcross {
     missing(split, whole, whole_, false);
   }
 
+  // Pictures and videos; sounds are told by their codes.
+  void frames() {
+    const auto pixels = [](const Sample& sample) {
+      return sample.media && sample.media->element == MediaElement::u8;
+    };
+    if (!pixels(whole_) && !pixels(split_)) return;
+    if (!pixels(whole_) || !pixels(split_) || whole_.media->bytes.size() != split_.media->bytes.size() ||
+        whole_.media->height != split_.media->height || whole_.media->width != split_.media->width) {
+      const auto said = [](const Sample& sample) { return sample.media ? describe(*sample.media) : "none"; };
+      add({.what = What::media, .whole = said(whole_), .split = said(split_)});
+      return;
+    }
+    const auto& left = whole_.media->bytes;
+    const auto& right = split_.media->bytes;
+    double sum = 0;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      const double off = std::abs(std::to_integer<int>(left[i]) - std::to_integer<int>(right[i]));
+      sum += off;
+      across_.largest_colour = std::max(across_.largest_colour, off);
+    }
+    const double mean = left.empty() ? 0 : sum / static_cast<double>(left.size());
+    across_.colours += left.size();
+    across_.mean_colour = std::max(across_.mean_colour, mean);
+    if (mean > across_.allowed_frame)
+      add({.what = What::media,
+           .whole = "the picture",
+           .split = "one that is " + shown(mean) + "/255 from it in the mean (" +
+                    shown(across_.allowed_frame) + " is allowed)"});
+  }
+
   // The gap between the two chosen tokens in one result; empty where it does not list both.
   static std::optional<double> gap(const Known& known, std::int32_t a, std::int32_t b) {
     const auto first = known.find(a);
@@ -168,17 +199,31 @@ std::vector<Difference> compare_across(const std::string& request, std::int64_t 
 }
 
 std::string sentence(const Across& across) {
-  return across.whole + " against " + across.split + " in " + across.compute + ": " +
-         std::to_string(across.tokens) + " tokens are the same, " + std::to_string(across.close) +
+  const auto devices = across.whole + " against " + across.split + " in " + across.compute + ": ";
+  if (across.colours > 0)
+    return devices + std::to_string(across.colours) + " colours of pixels are at most " +
+           shown(across.mean_colour) + "/255 apart in the mean over a sample (" +
+           shown(across.allowed_frame) + " is allowed), and " + shown(across.largest_colour) +
+           "/255 at the most";
+  return devices + std::to_string(across.tokens) + " tokens are the same, " + std::to_string(across.close) +
          " samples part at a close call, and " + std::to_string(across.logprobs) +
          " log-probabilities are at most " + shown(across.largest) + " apart (" + shown(across.allowed) +
          " is allowed)";
 }
 
 Json to_json(const Across& across) {
-  return Json{{"whole", across.whole},     {"split", across.split},     {"compute", across.compute},
-              {"allowed", across.allowed}, {"largest", across.largest}, {"logprobs", across.logprobs},
-              {"tokens", across.tokens},   {"close", across.close}};
+  return Json{{"whole", across.whole},
+              {"split", across.split},
+              {"compute", across.compute},
+              {"allowed", across.allowed},
+              {"largest", across.largest},
+              {"logprobs", across.logprobs},
+              {"tokens", across.tokens},
+              {"close", across.close},
+              {"allowed_frame", across.allowed_frame},
+              {"mean_colour", across.mean_colour},
+              {"largest_colour", across.largest_colour},
+              {"colours", across.colours}};
 }
 
 Across across_from_json(const Json& value, const std::string& where) {
@@ -190,7 +235,11 @@ Across across_from_json(const Json& value, const std::string& where) {
                 .largest = fields.number("largest"),
                 .logprobs = fields.count("logprobs"),
                 .tokens = fields.count("tokens"),
-                .close = fields.count("close")};
+                .close = fields.count("close"),
+                .allowed_frame = fields.number("allowed_frame"),
+                .mean_colour = fields.number("mean_colour"),
+                .largest_colour = fields.number("largest_colour"),
+                .colours = fields.count("colours")};
 }
 
 }  // namespace diffuse

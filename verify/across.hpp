@@ -4,6 +4,8 @@
 // have chosen the same. Where they part, the two choices must have been close in both: not further apart than
 // twice the tolerance. What follows such a close call answers another context, and is not compared.
 //
+// Of pictures it is their pixels: the mean difference of a sample's colours, within the row for frames.
+//
 // How close two tokens were is known from the best log-probabilities of the results (`logprobs` of a request;
 // `verify --against` asks for them). Tokens that part without them count as a difference.
 
@@ -26,11 +28,16 @@ struct Across {
   std::uint64_t logprobs = 0;  // that were held against each other
   std::uint64_t tokens = 0;    // equal ones
   std::uint64_t close = 0;     // samples that part at a close call
+  double allowed_frame = 0;    // 1/255 of a colour's range, in the mean over a sample
+  double mean_colour = 0;      // the largest of the samples' mean differences
+  double largest_colour = 0;   // of the differences between two colours
+  std::uint64_t colours = 0;   // that were held against each other, three a pixel
 
   bool operator==(const Across&) const = default;
 };
 
-// The differences of one sample, in the order of their positions; adds to `across`, whose `allowed` counts.
+// The differences of one sample, in the order of their positions; adds to `across`, whose `allowed` and
+// `allowed_frame` count.
 // Log-probabilities must have the sizes that they state.
 std::vector<Difference> compare_across(const std::string& request, std::int64_t sample, const Sample& whole,
                                        const Sample& split, Across& across);

@@ -163,8 +163,10 @@ class SampleComparer {
                std::to_string(sample->tokens.size()) + " tokens");
     }
     const auto equal = across.tokens;
+    const auto seen = across.colours;
     auto found = compare_across(request_, sample_, whole, split, across);
     counts_.tokens += across.tokens - equal;
+    counts_.media += across.colours - seen;
     return found;
   }
 
@@ -350,7 +352,7 @@ class ResultComparer {
       note(std::to_string(unfinished_) +
            " request(s) are unfinished in both results: only what they hold so far was compared");
     }
-    if (out_.across && out_.compared.samples > 0 && out_.across->logprobs == 0)
+    if (out_.across && out_.compared.samples > 0 && out_.across->logprobs + out_.across->colours == 0)
       note("no log-probabilities were compared, so only equal tokens count (ask for logprobs)");
     if (!out_.across && out_.compared.samples > 0 && out_.compared.digests == 0)
       note("no digests were compared, so nothing is known about the layers (run with --trace)");
@@ -421,7 +423,8 @@ class ResultComparer {
     return Across{.whole = *whole_backend + ", " + whole_target.value_or("?"),
                   .split = *split_backend + ", " + split_target.value_or("?"),
                   .compute = compute,
-                  .allowed = tolerance(DeviceOp::logprob, compute).allowed};
+                  .allowed = tolerance(DeviceOp::logprob, compute).allowed,
+                  .allowed_frame = tolerance(DeviceOp::frame, compute).allowed};
   }
 
   // By id; where an id stands several times, the first with the first and so on.

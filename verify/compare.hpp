@@ -1,7 +1,8 @@
 #pragma once
 // Whether two results of one job say the same: bit for bit, in job order, without tolerance. Only where their
-// provenance names two kinds of device in one compute mode (the CPU and a card, or two kinds of card), tokens
-// and log-probabilities are held against each other as across.hpp says, and digests and media are not.
+// provenance names two kinds of device in one compute mode (the CPU and a card, or two kinds of card),
+// tokens, log-probabilities and pixels are held against each other as across.hpp says, and digests and sounds
+// are not.
 //
 // Compared: which requests there are and their order, status and message, seed, length of the prompt, hash of
 // the ids, and of each sample tokens, text, finish, media, log-probabilities (their bits: a NaN equals

@@ -16,7 +16,7 @@ constexpr std::string_view kOneRounding = "one rounding an element, to nearest o
 constexpr std::string_view kFunctions = "exp, tanh and erf are our own, of few roundings; f32 in both modes";
 constexpr std::string_view kRotation = "two products and a sum an element, fused or not; f32 in both modes";
 
-constexpr std::array<Tolerance, 22> kTable{{
+constexpr std::array<Tolerance, 26> kTable{{
     {DeviceOp::embedding, kF32, 0, "a stored value and one scaling"},
     {DeviceOp::embedding, kBf16, 0, "the table is rounded once, to nearest even on every device"},
     {DeviceOp::elementwise, kF32, 1e-6, kOneRounding},
@@ -42,6 +42,15 @@ constexpr std::array<Tolerance, 22> kTable{{
      "either"},
     {DeviceOp::attention, kF32, 1e-6, "scores, soft-max and sums over keys in another order"},
     {DeviceOp::attention, kBf16, 1e-6, "keys, values and queries are rounded alike; the sums are f32"},
+    {DeviceOp::attention_weights, kF32, 1e-6,
+     "scores in another order of sums, their exponentials over a sum in another order"},
+    {DeviceOp::attention_weights, kBf16, 1e-6, "keys and queries are rounded alike; scores and sums are f32"},
+    {DeviceOp::frame, kF32, 1e-3,
+     "frames agree within some 1e-4 of a colour's step, so that only colours on the border of two values "
+     "fall to either: 4e-5 on demo/wan"},
+    {DeviceOp::frame, kBf16, 0.25,
+     "what is rounded on the border of two bf16 values adds up over layers and steps: 0.075, and 4 at the "
+     "most, on demo/wan"},
     {DeviceOp::logprob, kF32, 1e-3,
      "the operations' differences add up over layers, and logits reach some tens; the same border as against "
      "transformers"},
@@ -75,6 +84,10 @@ std::string_view name_of(DeviceOp operation) {
       return "experts";
     case DeviceOp::attention:
       return "attention";
+    case DeviceOp::attention_weights:
+      return "attention_weights";
+    case DeviceOp::frame:
+      return "frame";
     case DeviceOp::logprob:
       return "logprob";
   }

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 
 #include "cli/bench_pictures.hpp"
 #include "cli/commands.hpp"
 #include "cli/model.hpp"
 #include "cli/processor.hpp"
 #include "cli/ranks.hpp"
+#include "core/error.hpp"
 #include "core/format.hpp"
 #include "pipeline/split_run.hpp"
 
@@ -17,15 +19,34 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// A window of sound is as long as it is: there is no prompt to measure.
+bool reads_sound(const Recipe& recipe) {
+  return recipe.encoder && recipe.encoder->vocab == 0;
+}
+
 struct BenchFlags {
   ComputeFlags compute;
   std::string streams;  // empty: 1,16, and of pictures 1,2
   PicturePlanFlags pictures;
-  std::int64_t prompt = 64;
-  std::int64_t new_tokens = 64;
-  std::int64_t prefill = 512;
+  std::optional<std::int64_t> prompt;      // 64
+  std::optional<std::int64_t> new_tokens;  // 64
+  std::optional<std::int64_t> prefill;     // 512
   std::int64_t repeat = 1;
   bool json = false;
+
+  // Throws usage where a flag was given that changes nothing for this model.
+  void check_for(const Recipe& recipe) const {
+    compute.check_for(recipe);
+    const bool sound = reads_sound(recipe);
+    if (sound && (prompt || prefill))
+      throw_usage(std::string(prompt ? "--prompt" : "--prefill") +
+                  " is for prompts of text, and this model reads windows of sound: leave it out");
+    if (!recipe.refinement) refuse_for_tokens(!pictures.given().empty(), pictures.given());
+    if (!recipe.refinement) return;
+    refuse_for_pictures(prompt.has_value(), "--prompt");
+    refuse_for_pictures(new_tokens.has_value(), "--new-tokens");
+    refuse_for_pictures(prefill.has_value(), "--prefill");
+  }
 };
 
 // Ids that no cache or shortcut can profit from, the same on every run. Where the model reads an encoder,
@@ -101,9 +122,11 @@ class Bench {
   Bench(const BenchFlags& flags, Ranks& ranks) : flags_(flags), ranks_(ranks) {}
 
   int run() {
-    const auto model = ranks_.together(
-        [&] { return open_model(flags_.compute.model, flags_.compute.load_mode(), flags_.compute.accept); });
-    const auto plan = ranks_.together([&] {
+    const auto model = ranks_.together("opening the model", [&] {
+      return open_model(flags_.compute.model, flags_.compute.load_mode(), flags_.compute.accept);
+    });
+    const auto plan = ranks_.together("planning the slices", [&] {
+      flags_.check_for(model.recipe);
       return make_plan(model.recipe, model.checkpoint.headers(), ranks_.size(), flags_.compute.slices,
                        flags_.compute.copies());
     });
@@ -119,22 +142,17 @@ class Bench {
     SplitRun split(model.recipe, model.checkpoint, plan, ranks_.transport(), backend, ranks_.log());
     const bool pictures = model.recipe.refinement.has_value();
     const std::string counts = !flags_.streams.empty() ? flags_.streams : pictures ? "1,2" : "1,16";
-    const auto streams = ranks_.together([&] { return parse_list(counts, 1, "--streams"); });
-    // A window of sound is as long as it is: there is no prompt to measure.
-    const bool sound = model.recipe.encoder && model.recipe.encoder->vocab == 0;
-    const auto prefill = sound || pictures ? 0 : flags_.prefill;
+    const auto streams =
+        ranks_.together("reading --streams", [&] { return parse_list(counts, 1, "--streams"); });
+    const auto prefill = reads_sound(model.recipe) || pictures ? 0 : flags_.prefill.value_or(512);
     const auto runs = flags_.repeat * static_cast<std::int64_t>(streams.size() + (prefill > 0 ? 1 : 0));
     if (!ranks_.root()) {
       for (std::int64_t i = 0; i < runs; ++i) split.follow();
       return;
     }
-    RunOptions options{.chunk = flags_.compute.chunk,
-                       .max_group = flags_.compute.group,
-                       .groups = flags_.compute.groups,
-                       .kv_pages = kv_budget(model.recipe, plan, backend,
-                                             kv_bytes(flags_.compute, ranks_, processor, model, plan)),
-                       .trace = false,
-                       .flip = {}};
+    auto options = flags_.compute.run_options();
+    options.kv_pages =
+        kv_budget(model.recipe, plan, backend, kv_bytes(flags_.compute, ranks_, processor, model, plan));
     report_load(split, plan, backend);
     if (prefill > 0) {
       double best = 0;
@@ -149,7 +167,9 @@ class Bench {
         auto measured = measure_pictures(split, model, count, flags_.pictures, options);
         return {measured.steps_per_second, std::move(measured.busy)};
       }
-      auto measured = measure(split, made_up(count, flags_.prompt, flags_.new_tokens, model.recipe), options);
+      auto measured = measure(
+          split, made_up(count, flags_.prompt.value_or(64), flags_.new_tokens.value_or(64), model.recipe),
+          options);
       return {static_cast<double>(measured.decoded) / measured.decode_seconds, std::move(measured.busy)};
     };
     for (const auto count : streams) {
@@ -217,10 +237,12 @@ void add_bench(CLI::App& app, ChosenCommand& chosen) {
   command->remove_option(command->get_option("--model"));
   command->add_option("--streams", flags->streams, "Requests at once, e.g. 1,16 (of pictures: 1,2)");
   flags->pictures.add_to(*command);
-  command->add_option("--prompt", flags->prompt, "Tokens of each prompt")->check(CLI::Range(1, 1 << 20));
-  command->add_option("--new-tokens", flags->new_tokens, "Tokens decoded of each")
+  command->add_option("--prompt", flags->prompt, "Tokens of each prompt (default: 64)")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--new-tokens", flags->new_tokens, "Tokens decoded of each (default: 64)")
       ->check(CLI::Range(2, 1 << 20));
-  command->add_option("--prefill", flags->prefill, "Tokens of the prefill measurement; 0: none")
+  command
+      ->add_option("--prefill", flags->prefill, "Tokens of the prefill measurement (default: 512); 0: none")
       ->check(CLI::Range(0, 1 << 20));
   command->add_option("--repeat", flags->repeat, "Runs of each; the best counts")->check(CLI::Range(1, 1000));
   command->add_flag("--json", flags->json, "For programs");

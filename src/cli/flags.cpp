@@ -5,7 +5,16 @@
 #include "core/error.hpp"
 
 namespace diffuse {
-namespace {}  // namespace
+
+void refuse_for_pictures(bool given, const std::string& flag) {
+  if (given)
+    throw_usage(flag +
+                " is for models that answer token by token, and this one makes pictures: leave it out");
+}
+
+void refuse_for_tokens(bool given, const std::string& flag) {
+  if (given) throw_usage(flag + " is for pictures, and this model answers token by token: leave it out");
+}
 
 void ComputeFlags::add_to(CLI::App& command) {
   command.add_option("--model", model, "Model folder; instead of the job's");
@@ -45,9 +54,11 @@ void ComputeFlags::add_to(CLI::App& command) {
           return problem.what();
         }
       });
-  command.add_option("--chunk", chunk, "Most prompt tokens of a step")->check(CLI::Range(1, 1 << 16));
-  command.add_option("--group", group, "Most requests of a decode step")->check(CLI::Range(1, 128));
-  command.add_option("--groups", groups, "Groups of requests in flight (default: chosen)")
+  command.add_option("--chunk", chunk, "Most prompt tokens of a step (default: 256); not of pictures")
+      ->check(CLI::Range(1, 1 << 16));
+  command.add_option("--group", group, "Most requests of a decode step (default: 64); not of pictures")
+      ->check(CLI::Range(1, 128));
+  command.add_option("--groups", groups, "Groups of requests in flight (default: chosen); not of pictures")
       ->check(CLI::Range(1, 128));
   command.add_option("--timeout", timeout, "Seconds to wait for a silent rank")->check(CLI::PositiveNumber);
   command.add_option("--accept", accept, "Accept a config key that this build does not know");
@@ -102,13 +113,40 @@ void PictureFlags::add_steps_to(CLI::App& command) {
       ->check(CLI::IsMember({"off", "linear", "curved"}));
 }
 
+RunOptions ComputeFlags::run_options() const {
+  RunOptions options;
+  if (chunk) options.chunk = *chunk;
+  if (group) options.max_group = *group;
+  if (groups) options.groups = *groups;
+  return options;
+}
+
+void ComputeFlags::check_for(const Recipe& recipe) const {
+  if (encoders == "all" && (!recipe.encoder || recipe.refinement))
+    throw_usage(
+        std::string("--encoders all: ") +
+        (recipe.refinement ? "the texts of pictures are read by rank 0 alone" : "this model has no encoder") +
+        "; leave it out");
+  if (!recipe.refinement) return;
+  refuse_for_pictures(chunk.has_value(), "--chunk");
+  refuse_for_pictures(group.has_value(), "--group");
+  refuse_for_pictures(groups.has_value(), "--groups");
+}
+
+void PictureFlags::check_for(const Recipe& recipe) const {
+  if (!recipe.refinement) refuse_for_tokens(patches > 1, "--patches " + std::to_string(patches));
+}
+
 PatchFlags PictureFlags::patch_flags() const {
   if (patches == 1 && !whole_steps.empty())
     throw_usage("--whole-steps says which steps are not cut into patches; say --patches too");
+  if (patches == 1 && !extrapolate.empty())
+    throw_usage(
+        "--extrapolate says what stands for what a step in patches has not reached; say --patches 2 or more");
   PatchFlags flags;
   flags.settings.patches = patches;
   if (patches == 1) return flags;
-  flags.carry_on = carry_on_of(extrapolate);
+  flags.carry_on = carry_on_of(carried_on());
   flags.whole_share = whole_steps.empty();
   if (flags.whole_share) return flags;
   const auto given = parse_list(whole_steps, 0, "--whole-steps");
@@ -120,7 +158,7 @@ PatchFlags PictureFlags::patch_flags() const {
   if (flags.settings.whole_first < 1)
     throw_usage("--whole-steps: the first step must be whole; write e.g. " + std::to_string(needed) + ",0");
   if (flags.settings.whole_first < needed)
-    throw_usage("--whole-steps: --extrapolate " + extrapolate + " goes on from " + std::to_string(needed) +
+    throw_usage("--whole-steps: --extrapolate " + carried_on() + " goes on from " + std::to_string(needed) +
                 " whole steps; write e.g. " + std::to_string(needed) + ",0, or another --extrapolate");
   return flags;
 }

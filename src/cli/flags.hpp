@@ -3,12 +3,15 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/backend.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "pipeline/picture_request.hpp"
+#include "pipeline/split_run.hpp"
+#include "recipe/recipe.hpp"
 #include "slice/plan.hpp"
 
 namespace diffuse {
@@ -27,9 +30,9 @@ struct ComputeFlags {
   std::string slices;
   std::string encoders = "auto";
   std::string kv_memory;  // with a unit: 512M, 4G; empty: a share of the host's or the card's memory
-  std::int64_t chunk = 256;
-  std::int32_t group = 64;
-  std::int32_t groups = 0;
+  std::optional<std::int64_t> chunk;   // 256
+  std::optional<std::int32_t> group;   // 64
+  std::optional<std::int32_t> groups;  // chosen
   double timeout = 300;
   std::vector<std::string> accept;
 
@@ -37,18 +40,30 @@ struct ComputeFlags {
   LoadMode load_mode() const;
   EncoderCopies copies() const;
   Compute compute_mode(Compute otherwise) const;  // `otherwise` unless said
+  RunOptions run_options() const;                 // but for the pages of keys and values
+
+  // Throws usage where a flag was given that changes nothing for this model.
+  void check_for(const Recipe& recipe) const;
 };
+
+// Throws usage where `given`: "FLAG is for models that answer token by token, and this one makes pictures".
+void refuse_for_pictures(bool given, const std::string& flag);
+// "FLAG is for pictures, and this model answers token by token".
+void refuse_for_tokens(bool given, const std::string& flag);
 
 // How pictures are cut: run and verify.
 struct PictureFlags {
   std::int32_t patches = 1;
   std::string whole_steps;  // "FIRST,LAST"; empty: see PatchFlags::whole_share
-  std::string extrapolate = "linear";
+  std::string extrapolate;  // empty: linear
 
   void add_to(CLI::App& command);
   void add_steps_to(CLI::App& command);  // all but --patches
   PatchFlags patch_flags() const;        // throws usage
+  std::string carried_on() const { return extrapolate.empty() ? "linear" : extrapolate; }
+  void check_for(const Recipe& recipe) const;  // throws usage: patches of a model that makes no pictures
 };
+
 // --encoders, of commands that make a plan.
 void add_encoders(CLI::App& command, std::string& encoders);
 EncoderCopies encoder_copies(const std::string& encoders);

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "cli/commands.hpp"
 #include "cli/flags.hpp"
 #include "cli/model.hpp"
 #include "cli/plan_pictures.hpp"
+#include "core/error.hpp"
 #include "core/format.hpp"
 #include "schedule/simulator.hpp"
 #include "slice/device_bytes.hpp"
@@ -24,11 +26,29 @@ struct PlanFlags {
   std::string compute;  // empty: the device's default
   bool json = false;
   bool simulate = false;
-  std::int64_t requests = 32;
-  std::int64_t prompt = 128;
-  std::int64_t new_tokens = 128;
+  std::optional<std::int64_t> given_requests;  // 32
+  std::optional<std::int64_t> given_prompt;    // 128
+  std::optional<std::int64_t> given_new_tokens;
   std::vector<std::string> accept;
   PicturePlanFlags pictures;
+
+  std::int64_t requests() const { return given_requests.value_or(32); }
+  std::int64_t prompt() const { return given_prompt.value_or(128); }
+  std::int64_t new_tokens() const { return given_new_tokens.value_or(128); }
+
+  // Throws usage where a flag was given that changes nothing.
+  void check_for(const Recipe& recipe) const {
+    if (!simulate && (given_requests || given_prompt || given_new_tokens))
+      throw_usage(
+          "--requests, --prompt and --new-tokens say what is simulated; say --simulate too, or leave them "
+          "out");
+    if (recipe.refinement) {
+      refuse_for_pictures(given_prompt.has_value(), "--prompt");
+      refuse_for_pictures(given_new_tokens.has_value(), "--new-tokens");
+    } else {
+      refuse_for_tokens(!pictures.given().empty(), pictures.given());
+    }
+  }
 };
 
 std::string ends_of(const RankSlice& slice) {
@@ -105,34 +125,35 @@ SimulationReport simulate_plan(const PlanFlags& flags, const Recipe& recipe, con
   ScheduleConfig config;
   config.stages = plan.stages;
   config.page_tokens = kPageTokens;
-  config.kv_pages = flags.requests * ((flags.prompt + flags.new_tokens) / kPageTokens + 1);
+  config.kv_pages = flags.requests() * ((flags.prompt() + flags.new_tokens()) / kPageTokens + 1);
   SimulationConfig simulation;
   simulation.hop_seconds = config.cost.hop;
   for (const auto& slice : plan.ranks) {
     const double share = (slice.cost - slice.encoder_cost) / largest;
     if (!slice.idle()) simulation.stages.push_back({share * config.cost.step, share * config.cost.row});
   }
-  SequenceNeed need{flags.prompt, flags.new_tokens};
+  SequenceNeed need{flags.prompt(), flags.new_tokens()};
   if (recipe.encoder) {
     // The prompt is the encoder's, or it is a whole window; the answer starts with one token.
-    const auto rows = recipe.encoder->vocab == 0 ? recipe.encoder->max_positions : flags.prompt;
-    need = {1, flags.new_tokens, rows};
+    const auto rows = recipe.encoder->vocab == 0 ? recipe.encoder->max_positions : flags.prompt();
+    need = {1, flags.new_tokens(), rows};
     double share = 0;
     for (const auto& slice : plan.ranks) share += slice.encoder_cost / largest;
     simulation.encoders.assign(plan.encoders.begin(), plan.encoders.end());
     config.encoders = plan.encoders;
     simulation.encode.step = 0;
     simulation.encode.row =
-        share * static_cast<double>(flags.new_tokens) / static_cast<double>(rows) / kEncoded;
-    config.kv_pages += flags.requests * (rows / kPageTokens + 1);
+        share * static_cast<double>(flags.new_tokens()) / static_cast<double>(rows) / kEncoded;
+    config.kv_pages += flags.requests() * (rows / kPageTokens + 1);
   }
-  const std::vector<SequenceNeed> needs(static_cast<std::size_t>(flags.requests), need);
+  const std::vector<SequenceNeed> needs(static_cast<std::size_t>(flags.requests()), need);
   AutoregressivePolicy policy(config, needs);
   return simulate(simulation, bind_policy(policy), [](std::size_t, std::int64_t) { return false; });
 }
 
 int plan(const PlanFlags& flags) {
   const auto model = open_model(flags.model, LoadMode::mmap, flags.accept);
+  flags.check_for(model.recipe);
   const auto plan = make_plan(model.recipe, model.checkpoint.headers(), flags.ranks, flags.slices,
                               encoder_copies(flags.encoders));
   const auto device = device_of(flags);
@@ -169,14 +190,14 @@ int plan(const PlanFlags& flags) {
   }
   std::optional<SimulationReport> simulated;
   if (flags.simulate && pictures) {
-    simulated.emplace().utilisation = simulate_pictures(plan, *pictures, flags.requests);
+    simulated.emplace().utilisation = simulate_pictures(plan, *pictures, flags.requests());
     json["simulated"] = {
-        {"requests", flags.requests}, {"steps", pictures->steps}, {"utilisation", simulated->utilisation}};
+        {"requests", flags.requests()}, {"steps", pictures->steps}, {"utilisation", simulated->utilisation}};
   } else if (flags.simulate) {
     simulated = simulate_plan(flags, model.recipe, plan);
-    json["simulated"] = {{"requests", flags.requests},
-                         {"prompt", flags.prompt},
-                         {"new_tokens", flags.new_tokens},
+    json["simulated"] = {{"requests", flags.requests()},
+                         {"prompt", flags.prompt()},
+                         {"new_tokens", flags.new_tokens()},
                          {"utilisation", simulated->utilisation}};
   }
   if (flags.json) {
@@ -212,11 +233,11 @@ int plan(const PlanFlags& flags) {
   if (simulated) {
     if (pictures) {
       std::printf("Simulated with %lld requests of %lld steps: stages",
-                  static_cast<long long>(flags.requests), static_cast<long long>(pictures->steps));
+                  static_cast<long long>(flags.requests()), static_cast<long long>(pictures->steps));
     } else {
       std::printf("Simulated with %lld requests of %lld + %lld tokens: stages",
-                  static_cast<long long>(flags.requests), static_cast<long long>(flags.prompt),
-                  static_cast<long long>(flags.new_tokens));
+                  static_cast<long long>(flags.requests()), static_cast<long long>(flags.prompt()),
+                  static_cast<long long>(flags.new_tokens()));
     }
     for (const auto busy : simulated->utilisation) std::printf(" %s %%", fixed(100 * busy, 1).c_str());
     std::printf(" busy.\n");
@@ -240,10 +261,13 @@ void add_plan(CLI::App& app, ChosenCommand& chosen) {
       ->check(CLI::IsMember({"f32", "bf16"}));
   command->add_flag("--json", flags->json, "For programs");
   command->add_flag("--simulate", flags->simulate, "Simulate the schedule: how busy each stage would be");
-  command->add_option("--requests", flags->requests, "For --simulate")->check(CLI::Range(1, 1 << 20));
-  command->add_option("--prompt", flags->prompt, "Tokens of each prompt, for --simulate")
+  command->add_option("--requests", flags->given_requests, "Requests at once, for --simulate (default: 32)")
       ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--new-tokens", flags->new_tokens, "Tokens of each answer, for --simulate")
+  command->add_option("--prompt", flags->given_prompt, "Tokens of each prompt, for --simulate (default: 128)")
+      ->check(CLI::Range(1, 1 << 20));
+  command
+      ->add_option("--new-tokens", flags->given_new_tokens,
+                   "Tokens of each answer, for --simulate (default: 128)")
       ->check(CLI::Range(1, 1 << 20));
   flags->pictures.add_to(*command);
   command->add_option("--accept", flags->accept, "Accept a config key that this build does not know");

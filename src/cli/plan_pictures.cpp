@@ -23,6 +23,15 @@ void PicturePlanFlags::add_to(CLI::App& command) {
   command.add_option("--patches", patches, "Patches that a picture is cut into")->check(CLI::Range(1, 4096));
 }
 
+std::string PicturePlanFlags::given() const {
+  if (height > 0) return "--height";
+  if (width > 0) return "--width";
+  if (frames > 0) return "--num-frames";
+  if (steps > 0) return "--steps";
+  if (guidance >= 0) return "--guidance-scale";
+  return patches > 1 ? "--patches" : "";
+}
+
 PicturePlan plan_pictures(const Recipe& recipe, const Plan& plan, const PicturePlanFlags& flags,
                           Compute compute) {
   const auto& stack = *recipe.refinement;

@@ -23,6 +23,7 @@ struct PicturePlanFlags {
   std::int32_t patches = 1;
 
   void add_to(CLI::App& command);
+  std::string given() const;  // the first flag that was given; empty where none was
 };
 
 struct PicturePlan {

@@ -1,7 +1,5 @@
 #include "cli/prepared_job.hpp"
 
-#include "core/error.hpp"
-
 namespace diffuse {
 
 PreparedJob prepare_job(const Job& job, const Model& model, std::int64_t kv_pages,
@@ -10,9 +8,6 @@ PreparedJob prepare_job(const Job& job, const Model& model, std::int64_t kv_page
     const auto side = PictureSide::open(model.folder, *model.recipe.video);
     return PictureJob{prepare_pictures(job, side, model.recipe, patches, kv_pages), patches};
   }
-  if (patches.settings.patches > 1)
-    throw_usage("--patches " + std::to_string(patches.settings.patches) +
-                ": this model answers token by token, and only pictures are cut into patches");
   TokenJob prepared{TextSide::open(model.folder), {}};
   prepared.requests = prepare(job, prepared.text, limits_of(model.recipe, kv_pages * kPageTokens));
   return prepared;

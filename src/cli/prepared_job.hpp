@@ -27,8 +27,7 @@ struct PictureJob {
 
 using PreparedJob = std::variant<TokenJob, PictureJob>;
 
-// On rank 0. `kv_pages`: that every stage has room for. Throws usage where `patches` asks for what a job of
-// tokens does not have.
+// On rank 0. `kv_pages`: that every stage has room for. `patches` counts for pictures only.
 PreparedJob prepare_job(const Job& job, const Model& model, std::int64_t kv_pages, const PatchFlags& patches);
 
 // Of each request, in job order.

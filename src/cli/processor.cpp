@@ -58,8 +58,9 @@ std::string name_of(const Ranks& ranks, std::size_t rank) {
 }
 
 std::unique_ptr<Backend> make_cpu(ComputeFlags& flags, Ranks& ranks) {
-  const auto targets = ranks.all_gather(join(cpu_simd_targets()));
-  return ranks.together([&] {
+  const auto targets =
+      ranks.all_gather(join(cpu_simd_targets()), "the SIMD targets of the ranks' processors");
+  return ranks.together("making the CPU backend", [&] {
     CpuOptions options;
     if (flags.threads == 0) flags.threads = default_threads(ranks);
     options.threads = flags.threads;
@@ -85,12 +86,12 @@ bool choose_cuda(const ComputeFlags& flags, Ranks& ranks, std::string& line) {
   if (flags.device == "cpu") return false;
   const auto reason = why_no_cuda();
   if (flags.device == "cuda") {
-    return ranks.together([&] {
+    return ranks.together("looking for a card", [&] {
       if (!reason.empty()) throw_refused("--device cuda: " + reason);
       return true;
     });
   }
-  const auto reasons = ranks.all_gather(reason);
+  const auto reasons = ranks.all_gather(reason, "which ranks have a card");
   const auto lacking =
       std::find_if(reasons.begin(), reasons.end(), [](const auto& each) { return !each.empty(); });
   const auto some = std::find(reasons.begin(), reasons.end(), "");
@@ -108,9 +109,10 @@ struct Card {
 
 std::vector<Card> gather_cards(Ranks& ranks, const Backend& backend) {
   const auto facts = backend.device();
-  const auto targets = ranks.all_gather(backend.target());
-  const auto ids = ranks.all_gather(facts.id);
-  const auto free_bytes = ranks.all_gather(std::to_string(facts.free_bytes));
+  const auto targets = ranks.all_gather(backend.target(), "the kinds of the ranks' cards");
+  const auto ids = ranks.all_gather(facts.id, "the ids of the ranks' cards");
+  const auto free_bytes =
+      ranks.all_gather(std::to_string(facts.free_bytes), "the free memory of the ranks' cards");
   std::vector<Card> cards;
   for (std::size_t rank = 0; rank < targets.size(); ++rank)
     cards.push_back({targets[rank], ranks.hosts()[rank] + "\n" + ids[rank], std::stoull(free_bytes[rank])});
@@ -151,7 +153,7 @@ bool choose_nccl(const ComputeFlags& flags, const Ranks& ranks, const std::vecto
 
 Processor make_cuda(ComputeFlags& flags, Ranks& ranks) {
   Processor processor;
-  processor.backend = ranks.together([&] {
+  processor.backend = ranks.together("making the CUDA backend", [&] {
     if (ranks.root() && (flags.threads != 0 || !flags.simd.empty()))
       ranks.log().warn("--threads and --simd are for the CPU, and the ranks compute on cards");
     flags.threads = 1;
@@ -163,7 +165,7 @@ Processor make_cuda(ComputeFlags& flags, Ranks& ranks) {
                               .warn = [&log = ranks.log()](const std::string& text) { log.warn(text); }});
   });
   const auto cards = gather_cards(ranks, *processor.backend);
-  const bool nccl = ranks.together([&] {
+  const bool nccl = ranks.together("choosing how hidden rows go", [&] {
     require_one_kind(ranks, cards);
     return choose_nccl(flags, ranks, cards);
   });
@@ -198,7 +200,7 @@ Processor make_processor(ComputeFlags& flags, Ranks& ranks) {
   if (choose_cuda(flags, ranks, why)) {
     processor = make_cuda(flags, ranks);
   } else {
-    ranks.together([&] {
+    ranks.together("reading --transport", [&] {
       if (flags.transport == "nccl")
         throw_usage("--transport nccl links cards, and the ranks compute on the CPU");
       return true;

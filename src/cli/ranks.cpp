@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/error.hpp"
+#include "transport/collectives.hpp"
 #include "transport/loopback.hpp"
 #include "transport/mpi.hpp"
 #include "transport/nccl.hpp"
@@ -42,30 +43,31 @@ std::string host_name() {
 
 }  // namespace
 
-Ranks::Ranks(double timeout_seconds) {
-  if (started_by_mpi()) {
-    mpi_ = std::make_unique<MpiSession>(to_duration(timeout_seconds));
-    hosts_ = mpi_->hosts();
-    auto transport = make_mpi_transport(*mpi_, {.timeout = to_duration(timeout_seconds)});
+Ranks::Ranks(double timeout_seconds) : timeout_(to_duration(timeout_seconds)) {
+  if (started_by_mpi()) mpi_ = std::make_unique<MpiSession>(timeout_);
+  log_ = std::make_unique<Log>(size() > 1 ? rank_prefix(rank(), size(), host_name()) : std::string());
+}
+
+void Ranks::meet() {
+  if (mpi_) {
+    auto transport = make_mpi_transport(*mpi_, {.timeout = timeout_});
     mpi_transport_ = transport.get();
     transport_ = std::move(transport);
+    hosts_ = mpi_->hosts();
   } else {
-    loopback_ = std::make_unique<LoopbackNetwork>(
-        1, LoopbackOptions{.timeout = to_duration(timeout_seconds), .fate = {}});
+    loopback_ = std::make_unique<LoopbackNetwork>(1, LoopbackOptions{.timeout = timeout_, .fate = {}});
     transport_ = loopback_->endpoint(0);
     hosts_ = {host_name()};
   }
-  log_ = std::make_unique<Log>(
-      size() > 1 ? rank_prefix(rank(), size(), hosts_[static_cast<std::size_t>(rank())]) : std::string());
 }
 
 Ranks::~Ranks() = default;
 
 int Ranks::rank() const {
-  return transport_->rank();
+  return mpi_ ? mpi_->rank() : 0;
 }
 int Ranks::size() const {
-  return transport_->size();
+  return mpi_ ? mpi_->size() : 1;
 }
 
 int Ranks::ranks_on_this_host() const {
@@ -81,6 +83,10 @@ void Ranks::unlink_devices() {
   links_.reset();
 }
 
+void Ranks::part() {
+  if (mpi_transport_ != nullptr) mpi_transport_->close();
+}
+
 std::string Ranks::carried_by() const {
   if (size() == 1) return "none";
   return links_ ? "nccl " + nccl_version() : "mpi";
@@ -94,15 +100,13 @@ std::string Ranks::mpi_version() const {
   return mpi_ ? MpiSession::library_version() : "none";
 }
 
-std::string Ranks::broadcast(const std::string& mine) {
-  if (!mpi_) return mine;
-  const auto bytes = mpi_->broadcast(std::as_bytes(std::span(mine)), 0);
+std::string Ranks::broadcast(const std::string& mine, const std::string& what) {
+  const auto bytes = diffuse::broadcast(*transport_, std::as_bytes(std::span(mine)), 0, what);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-std::vector<std::string> Ranks::all_gather(const std::string& mine) {
-  if (!mpi_) return {mine};
-  return mpi_->all_gather(mine);
+std::vector<std::string> Ranks::all_gather(const std::string& mine, const std::string& what) {
+  return diffuse::all_gather(*transport_, mine, what);
 }
 
 namespace {
@@ -112,8 +116,8 @@ struct SpokenFor {};
 
 }  // namespace
 
-void Ranks::agree(const std::optional<Error>& problem) {
-  const auto failed = all_gather(problem ? "failed" : "");
+void Ranks::agree(const std::optional<Error>& problem, const std::string& doing) {
+  const auto failed = all_gather(problem ? "failed" : "", "how each rank fared: " + doing);
   const auto first = std::find(failed.begin(), failed.end(), "failed") - failed.begin();
   if (first == static_cast<std::ptrdiff_t>(failed.size())) return;
   if (first != rank()) throw SpokenFor();
@@ -124,17 +128,21 @@ int with_ranks(double timeout_seconds, const std::function<int(Ranks&)>& body) {
   Ranks ranks(timeout_seconds);
   const auto end_all = [&](ExitCode code, const std::string& message) {
     if (!ranks.mpi_) throw Error(code, message);
-    // Where several ranks lose the same peer at once, the lowest speaks for them.
+    // Where several ranks lose the same peer at once, the lowest speaks for them. A launcher needs seconds to
+    // end ranks of which one has stopped.
+    const int first = ranks.mpi_->timed_out() ? 4000 : 400;
     if (!ranks.root())
-      std::this_thread::sleep_for(std::chrono::milliseconds(400 + 200 * std::min(ranks.rank(), 8)));
-    const auto prefix =
-        rank_prefix(ranks.rank(), ranks.size(), ranks.hosts()[static_cast<std::size_t>(ranks.rank())]);
+      std::this_thread::sleep_for(std::chrono::milliseconds(first + 200 * std::min(ranks.rank(), 8)));
+    const auto prefix = rank_prefix(ranks.rank(), ranks.size(), host_name());
     ranks.mpi_->abort_all(code, "diffuse: " + (ranks.size() > 1 ? prefix : std::string()) + message);
   };
   try {
-    const int code = body(ranks);
+    ranks.meet();
+    const int own = body(ranks);
     ranks.unlink_devices();
-    return std::stoi(ranks.broadcast(std::to_string(code)));
+    const int code = std::stoi(ranks.broadcast(std::to_string(own), "the exit code"));
+    ranks.part();
+    return code;
   } catch (const SpokenFor&) {
     // That rank ends us; if it does not, this one ends alone.
     std::this_thread::sleep_for(std::chrono::seconds(10));

@@ -2,6 +2,7 @@
 // The ranks of a command: MPI where mpirun or srun started it, one rank without MPI else. The one place that
 // catches an error on a rank and ends the job on all of them.
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,7 +22,7 @@ class LoopbackNetwork;
 
 class Ranks {
  public:
-  explicit Ranks(double timeout_seconds);
+  explicit Ranks(double timeout_seconds);  // starts MPI where a launcher did; with_ranks does the rest
   ~Ranks();
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
@@ -40,13 +41,15 @@ class Ranks {
   std::string carried_by() const;  // "nccl 2.28.9", "mpi"; "none" where one rank is all
 
   // Collective; every rank gets rank 0's value, or everybody's. Before and after the pipeline, never inside.
-  std::string broadcast(const std::string& mine);
-  std::vector<std::string> all_gather(const std::string& mine);
+  // `what` is what the value is, for the message when a rank does not come.
+  std::string broadcast(const std::string& mine, const std::string& what);
+  std::vector<std::string> all_gather(const std::string& mine, const std::string& what);
 
   // Collective: runs `body`, which is not, on every rank. Where it throws an Error on some of them, the first
-  // of these speaks for all, and the job ends: what every rank meets (a missing model) is said once.
+  // of these speaks for all, and the job ends: what every rank meets (a missing model) is said once. `doing`
+  // is what the body does.
   template <class Body>
-  auto together(const Body& body) {
+  auto together(const std::string& doing, const Body& body) {
     std::optional<decltype(body())> value;
     std::optional<Error> problem;
     try {
@@ -54,14 +57,17 @@ class Ranks {
     } catch (const Error& caught) {
       problem = caught;
     }
-    agree(problem);
+    agree(problem, doing);
     return std::move(*value);
   }
 
  private:
   friend int with_ranks(double timeout_seconds, const std::function<int(Ranks&)>& body);
-  void agree(const std::optional<Error>& problem);
+  void agree(const std::optional<Error>& problem, const std::string& doing);
+  void meet();            // collective: what needs a rank to be heard by the others, after the constructor
   void unlink_devices();  // collective
+  void part();            // collective, at the end: what fails in it is still told
+  std::chrono::nanoseconds timeout_;
   std::unique_ptr<MpiSession> mpi_;
   std::unique_ptr<LoopbackNetwork> loopback_;
   std::unique_ptr<Transport> transport_;

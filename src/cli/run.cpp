@@ -37,7 +37,7 @@ struct RunFlags {
 std::string agree_on_model(Ranks& ranks, const std::string& flag, const Job& job) {
   if (ranks.root() && flag.empty() && job.model.empty())
     throw_usage("the job names no model; say --model DIR");
-  return ranks.broadcast(flag.empty() ? job.model : flag);
+  return ranks.broadcast(flag.empty() ? job.model : flag, "the model's folder; rank 0 reads the job first");
 }
 
 using Finished = std::map<std::uint64_t, RequestResult>;  // by index in the job
@@ -111,8 +111,9 @@ class Recorder {
 
   void write(const Result& result, bool whole) {
     if (nothing_to_do_) return;
-    if (fs::exists(flags_.output) && !resumed_)
-      Journal::move_aside(flags_.output);  // another job's, or an earlier run's
+    // Another job's, or an earlier run's.
+    if (fs::exists(flags_.output) && !resumed_ && Journal::move_aside(flags_.output))
+      log_.line("'" + flags_.output + "' held another result; it is kept as '" + flags_.output + "_prev'");
     write_result(flags_.output, result);
     if (!whole || !journal_) return;
     journal_->remove();
@@ -129,16 +130,12 @@ class Recorder {
 };
 
 int exit_code(const JobOutcome& outcome, Log& log) {
-  std::size_t done = 0;
-  std::size_t bad = 0;
-  for (const auto& request : outcome.result.requests) {
-    if (request.status == Status::done) ++done;
-    if (request.status == Status::bad) {
-      ++bad;
-      log.warn("request '" + request.id + "': " + request.message);
-    }
-  }
-  const auto total = outcome.result.requests.size();
+  const auto& requests = outcome.result.requests;
+  const auto done = std::count_if(requests.begin(), requests.end(), [](const RequestResult& request) {
+    return request.status == Status::done;
+  });
+  const auto bad = tell_of_bad(outcome.result, log);
+  const auto total = requests.size();
   const auto rate = outcome.steps_per_second > 0 ? fixed(outcome.steps_per_second, 2) + " steps/s"
                                                  : fixed(outcome.tokens_per_second, 1) + " tokens/s";
   log.line(std::to_string(done) + " of " + std::to_string(total) + " requests done, " +
@@ -160,9 +157,14 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
     job = read_job(flags.job);
   }
   const auto folder = agree_on_model(ranks, flags.compute.model, job);
-  const auto model =
-      ranks.together([&] { return open_model(folder, flags.compute.load_mode(), flags.compute.accept); });
-  const auto plan = ranks.together([&] {
+  const auto model = ranks.together("opening the model", [&] {
+    return open_model(folder, flags.compute.load_mode(), flags.compute.accept);
+  });
+  PatchFlags patches;
+  const auto plan = ranks.together("planning the slices", [&] {
+    flags.compute.check_for(model.recipe);
+    flags.pictures.check_for(model.recipe);
+    patches = flags.pictures.patch_flags();
     return make_plan(model.recipe, model.checkpoint.headers(), ranks.size(), flags.compute.slices,
                      flags.compute.copies());
   });
@@ -174,14 +176,10 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
     ranks.log().line("holds no layers and idles: the model has " + std::to_string(plan.stages) + " slices");
   }
 
-  RunOptions options{.chunk = flags.compute.chunk,
-                     .max_group = flags.compute.group,
-                     .groups = flags.compute.groups,
-                     .kv_pages = kv_pages_of(flags.compute, ranks, processor, model, plan),
-                     .trace = flags.trace,
-                     .flip = {}};
+  auto options = flags.compute.run_options();
+  options.kv_pages = kv_pages_of(flags.compute, ranks, processor, model, plan);
+  options.trace = flags.trace;
   PreparedJob prepared;
-  const auto patches = flags.pictures.patch_flags();
   if (ranks.root()) prepared = prepare_job(job, model, options.kv_pages, patches);
   Recorder recorder(flags, ranks.log());
   const auto outcome = run_job(

@@ -75,6 +75,16 @@ void check_place(const std::filesystem::path& file) {
   if (access(folder.c_str(), W_OK | X_OK) != 0) throw_errno(doing);
 }
 
+std::int64_t tell_of_bad(const Result& result, Log& log) {
+  std::int64_t bad = 0;
+  for (const auto& request : result.requests) {
+    if (request.status != Status::bad) continue;
+    ++bad;
+    log.warn("request '" + request.id + "': " + request.message);
+  }
+  return bad;
+}
+
 std::int64_t kv_pages_of(const ComputeFlags& flags, const Ranks& ranks, const Processor& processor,
                          const Model& model, const Plan& plan) {
   return kv_budget(model.recipe, plan, *processor.backend, kv_bytes(flags, ranks, processor, model, plan));

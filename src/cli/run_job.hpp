@@ -51,6 +51,9 @@ JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, co
                    const std::vector<std::string>& command_line, const std::string& job_hash,
                    const JobEvents& events);
 
+// Warns of each bad request, with what is wrong with it; how many there were.
+std::int64_t tell_of_bad(const Result& result, Log& log);
+
 // The key-value pages that every stage has room for under these flags.
 std::int64_t kv_pages_of(const ComputeFlags& flags, const Ranks& ranks, const Processor& processor,
                          const Model& model, const Plan& plan);

@@ -58,13 +58,17 @@ class Verifier {
     }
     if (ranks_.root() && flags_.compute.model.empty() && job_.model.empty())
       throw_usage("the job names no model; say --model DIR");
-    const auto folder = ranks_.broadcast(flags_.compute.model.empty() ? job_.model : flags_.compute.model);
-    model_.emplace(ranks_.together(
-        [&] { return open_model(folder, flags_.compute.load_mode(), flags_.compute.accept); }));
+    const auto folder = ranks_.broadcast(flags_.compute.model.empty() ? job_.model : flags_.compute.model,
+                                         "the model's folder; rank 0 reads the job first");
+    model_.emplace(ranks_.together("opening the model", [&] {
+      return open_model(folder, flags_.compute.load_mode(), flags_.compute.accept);
+    }));
+    const auto patches = ranks_.together("reading --patches", [&] { return patches_asked_for(); });
     auto other = flags_.compute;
     processor_ = make_processor(flags_.compute, ranks_);
     if (!flags_.against.empty()) make_other(std::move(other));
-    const auto splits = ranks_.together([&] { return splits_asked_for(); });
+    const auto splits =
+        ranks_.together("reading which splits are asked for", [&] { return splits_asked_for(); });
     prepare_requests(splits);
 
     const auto reference = run_split(flags_.reference_ranks, {}, false);
@@ -82,8 +86,8 @@ class Verifier {
                         diffuse::verdict(comparison));
       last = std::move(split.second.result);
     }
-    for (const auto patches : patches_asked_for()) {
-      for (const auto count : splits) measure_patches(reference.second.result, count, patches);
+    for (const auto each : patches) {
+      for (const auto count : splits) measure_patches(reference.second.result, count, each);
     }
     const int code = ranks_.root() ? write(std::move(last)) : 0;
     other_.close();
@@ -96,7 +100,7 @@ class Verifier {
 
   // The processor that the cards are held against, in their compute mode.
   void make_other(ComputeFlags flags) {
-    ranks_.together([&] {
+    ranks_.together("reading --against", [&] {
       if (processor_.backend->name() == flags_.against)
         throw_usage("--against " + flags_.against + ": the ranks compute on the CPU themselves, where " +
                     "whole and split are compared bit for bit");
@@ -129,6 +133,13 @@ class Verifier {
     auto patches =
         flags_.patches.empty() ? std::vector<std::int64_t>() : parse_list(flags_.patches, 1, "--patches");
     std::erase(patches, 1);  // one patch is the whole, and the splits are held against it
+    flags_.compute.check_for(model_->recipe);
+    auto pictures = flags_.pictures;
+    for (const auto each : patches) {
+      pictures.patches = static_cast<std::int32_t>(each);
+      pictures.check_for(model_->recipe);
+    }
+    static_cast<void>(pictures.patch_flags());  // refuses what is said of patches where there are none
     return patches;
   }
 
@@ -150,7 +161,7 @@ class Verifier {
              " whole, " +
              (flags.settings.whole_last > 0 ? std::to_string(flags.settings.whole_last) + " at the end, "
                                             : "") +
-             flags_.pictures.extrapolate,
+             flags_.pictures.carried_on(),
          .error = pixel_error(whole, run.second.result),
          .seconds = run.first.seconds,
          .busy = run.first.busy});
@@ -188,7 +199,7 @@ class Verifier {
 
   void prepare_requests(const std::vector<std::int64_t>& splits) {
     // The whole run has the least room: all layers' keys and values lie on one rank.
-    kv_pages_ = ranks_.together([&] {
+    kv_pages_ = ranks_.together("sharing out the memory of keys and values", [&] {
       const auto pages = [&](const Plan& plan) {
         return kv_pages_of(flags_.compute, ranks_, processor_, *model_, plan);
       };
@@ -217,12 +228,9 @@ class Verifier {
   }
 
   Run run_plan(const Plan& plan, const Setting& on, bool flip) {
-    RunOptions options{.chunk = flags_.compute.chunk,
-                       .max_group = flags_.compute.group,
-                       .groups = flags_.compute.groups,
-                       .kv_pages = kv_pages_,
-                       .trace = true,
-                       .flip = {}};
+    auto options = flags_.compute.run_options();
+    options.kv_pages = kv_pages_;
+    options.trace = true;
     if (flip) options.flip = FlipBit{.step = 1, .row = 0};
     auto outcome = run_job(ranks_, *on.processor.backend, on.flags, *model_, plan, on.requests, options,
                            command_line_, job_.sha256, {});
@@ -261,7 +269,9 @@ class Verifier {
     write_result(with_ending(flags_.report, ".h5"), last);
     std::fputs(markdown.c_str(), stdout);
     std::fflush(stdout);
-    return static_cast<int>(proven(report_) ? ExitCode::done : ExitCode::difference);
+    const auto bad = tell_of_bad(last, ranks_.log());
+    if (!proven(report_)) return static_cast<int>(ExitCode::difference);
+    return static_cast<int>(bad > 0 ? ExitCode::bad_data : ExitCode::done);
   }
 
   static void write_text(const fs::path& path, const std::string& text) {

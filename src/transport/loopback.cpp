@@ -49,6 +49,8 @@ const char* name_of(Channel channel) {
       return "result";
     case Channel::memory:
       return "memory";
+    case Channel::meeting:
+      return "meeting";
   }
   return "?";
 }

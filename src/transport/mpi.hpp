@@ -31,7 +31,10 @@ class MpiThread;
 // wait for us.
 class MpiSession {
  public:
-  // Throws io where MPI cannot be initialised. `timeout` bounds the collectives below.
+  // Throws io where MPI cannot be initialised. `timeout` bounds the two steps for which MPI itself waits for
+  // all ranks, its start and its end. No heartbeats run then, so the bound is flat; but nothing that takes
+  // time is done there either. Where it passes, a line says so and the process ends with code 74, for MPI
+  // does not come back to have an error thrown.
   explicit MpiSession(std::chrono::nanoseconds timeout = std::chrono::seconds(300));
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
@@ -39,15 +42,9 @@ class MpiSession {
 
   int rank() const;
   int size() const;
-  const std::vector<std::string>& hosts() const;  // a rank each, gathered at the start
+  const std::vector<std::string>& hosts() const;  // a rank each; empty until the first transport is made
+  bool timed_out() const;                         // a wait of this process has run into its deadline
   static std::string library_version();           // of the MPI library that runs; needs no session
-
-  // Collective: every rank calls them in the same order. They block, and throw io at the deadline. For
-  // start-up and the end of a run, not for the pipeline.
-  std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine);
-  std::vector<std::string> all_gather(const std::string& mine);
-  std::vector<std::byte> broadcast(std::span<const std::byte> mine, int root);  // `mine` counts on root only
-  void barrier();
 
   // Prints the message once (on this rank's stderr; none where it is empty) and ends all ranks; the job's
   // exit status is `code`. Any thread may call it.
@@ -60,7 +57,6 @@ class MpiSession {
   MpiThread& thread() { return *thread_; }  // for make_mpi_transport
 
  private:
-  std::chrono::nanoseconds timeout_;
   int exceptions_;  // under way when the session was made
   std::unique_ptr<MpiThread> thread_;
 };
@@ -73,15 +69,20 @@ class MpiTransport : public Transport {
   // `done` is asked on this thread until it returns true; it must not block, and what it throws is thrown on.
   virtual void wait_until(const std::function<bool()>& done, int peer, Channel channel,
                           const Purpose& purpose) = 0;
+
+  // Collective, when the work is done: says good-bye to all ranks and waits for theirs, so that nothing is
+  // under way when MPI ends. Throws io where a rank's signs of life end first. Nothing is called after it.
+  virtual void close() = 0;
 };
 
 struct MpiTransportOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(300);
 };
 
-// Collective. The transport's destructor says good-bye to all ranks and waits for theirs, so that nothing is
-// under way when MPI ends (it waits at most the timeout for a silent rank); while unwinding it does not.
-// One transport at a time.
+// Collective, and throws io where not all ranks come within the timeout: flat, for heartbeats begin with the
+// transport, and between the start of MPI and this call a rank has nothing to do that takes time. The
+// transport's destructor closes it where that was not done, and keeps what fails then to itself; while
+// unwinding it does not close. One transport at a time.
 std::unique_ptr<MpiTransport> make_mpi_transport(MpiSession& session, MpiTransportOptions options = {});
 
 }  // namespace diffuse

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include "core/error.hpp"
 
@@ -34,6 +35,18 @@ constexpr milliseconds kStallStep{100};
 // How long to wait for the MPI thread itself to come back before going around it.
 constexpr seconds kPatience{2};
 
+// How long a launcher may need to end the other ranks once one has ended.
+constexpr seconds kSpokenFor{3};
+
+// This rank's number as its launcher says it, before MPI does; 0 where it says nothing.
+int launched_as() {
+  for (const auto* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    const char* text = std::getenv(name);
+    if (text != nullptr) return std::max(0, std::atoi(text));
+  }
+  return 0;
+}
+
 }  // namespace
 
 void check_mpi(int code, const std::string& doing) {
@@ -44,9 +57,10 @@ void check_mpi(int code, const std::string& doing) {
   throw_io("MPI failed while " + doing + ": " + std::string(text, static_cast<std::size_t>(length)));
 }
 
-MpiThread::MpiThread() : thread_([this] { main(); }) {
+MpiThread::MpiThread(std::chrono::nanoseconds timeout) : timeout_(timeout), thread_([this] { main(); }) {
   std::unique_lock lock(mutex_);
-  told_.wait(lock, [&] { return ready_ || start_error_; });
+  if (!told_.wait_for(lock, timeout_, [&] { return ready_ || start_error_; }))
+    end_without_mpi("MPI to start: not all ranks have come, and MPI does not say which");
   if (!start_error_) return;
   lock.unlock();
   thread_.join();
@@ -55,12 +69,25 @@ MpiThread::MpiThread() : thread_([this] { main(); }) {
 
 MpiThread::~MpiThread() {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     stop_ = true;
     woken_ = true;
+    wake_.notify_one();
+    if (!told_.wait_for(lock, timeout_, [&] { return ended_; }))
+      end_without_mpi("MPI to end: not all ranks have come, and MPI does not say which; the work was done");
   }
-  wake_.notify_one();
   thread_.join();
+}
+
+// The thread is in a call to MPI that does not return, so neither can it be joined nor MPI be asked to end
+// the job. The launcher ends the other ranks when it sees how this one ended.
+void MpiThread::end_without_mpi(const std::string& waited_for) {
+  // Several ranks meet the same at once: the lowest speaks for them, and is likely to have ended them before.
+  if (const int rank = launched_as(); rank > 0)
+    std::this_thread::sleep_for(kSpokenFor + milliseconds(100 * std::min(rank, 16)));
+  const auto amount = std::chrono::duration_cast<seconds>(timeout_).count();
+  say_once("diffuse: waited " + std::to_string(amount) + " s for " + waited_for);
+  _exit(static_cast<int>(ExitCode::io));
 }
 
 void MpiThread::initialise() {
@@ -102,9 +129,15 @@ void MpiThread::main() {
     if (progress == Progress::finished) break;
     rest(progress);
   }
-  if (broken_) return;
-  MPI_Comm_free(&communicator_);
-  MPI_Finalize();
+  if (!broken_) {
+    MPI_Comm_free(&communicator_);
+    MPI_Finalize();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  told_.notify_all();
 }
 
 // One look at every poller; `finished` when the thread is to end.
@@ -187,8 +220,8 @@ void MpiThread::detach(MpiPoller& poller) {
 }
 
 void MpiThread::run(const std::function<bool()>& poll, std::chrono::nanoseconds timeout,
-                    const std::string& doing) {
-  if (broken_) throw_io("MPI cannot be used after a failure: " + doing);
+                    const std::function<std::string()>& late) {
+  if (broken_) throw_io("MPI cannot be used after a failure");
   struct Task final : MpiPoller {
     explicit Task(const std::function<bool()>& body) : poll_body(body) {}
     Progress poll() override {
@@ -214,10 +247,11 @@ void MpiThread::run(const std::function<bool()>& poll, std::chrono::nanoseconds 
     });
     if (!in_time) {
       lock.unlock();
+      mark_timed_out();
       mark_broken();
       detach(task);
-      throw_io("waited " + std::to_string(std::chrono::duration_cast<seconds>(timeout).count()) +
-               " s for all ranks: " + doing);
+      throw_io("waited " + std::to_string(std::chrono::duration_cast<seconds>(timeout).count()) + " s for " +
+               late());
     }
   }
   if (task.error) std::rethrow_exception(task.error);

@@ -40,8 +40,10 @@ class MpiPoller {
 
 class MpiThread {
  public:
-  MpiThread();   // MPI is initialised when it returns; throws io where that fails
-  ~MpiThread();  // finalises MPI (which waits for all ranks), or leaves it alone after mark_broken
+  // MPI is initialised when it returns; throws io where that fails. MPI's own start and end wait for all
+  // ranks: where one of them takes longer than the timeout, the process ends with a line and code 74.
+  explicit MpiThread(std::chrono::nanoseconds timeout);
+  ~MpiThread();  // finalises MPI, or leaves it alone after mark_broken
   MpiThread(const MpiThread&) = delete;
   MpiThread& operator=(const MpiThread&) = delete;
 
@@ -51,8 +53,10 @@ class MpiThread {
   const std::vector<std::string>& hosts() const { return hosts_; }
   void set_hosts(std::vector<std::string> hosts) { hosts_ = std::move(hosts); }
 
-  // Calls `poll` on the MPI thread until it returns true; throws what it throws, and io after the timeout.
-  void run(const std::function<bool()>& poll, std::chrono::nanoseconds timeout, const std::string& doing);
+  // Calls `poll` on the MPI thread until it returns true; throws what it throws, and io after the timeout,
+  // with what `late` says then: which wait it was, for whom, and what for.
+  void run(const std::function<bool()>& poll, std::chrono::nanoseconds timeout,
+           const std::function<std::string()>& late);
 
   void attach(MpiPoller& poller);
   void detach(MpiPoller& poller);  // not polled any more when it returns; given up after 2 s in a call to MPI
@@ -64,6 +68,8 @@ class MpiThread {
     kept_.push_back(std::move(buffers));
   }  // MPI may still write there
   bool broken() const { return broken_; }
+  void mark_timed_out() { timed_out_ = true; }
+  bool timed_out() const { return timed_out_; }
 
   // Counts the turns; one that stands still means that MPI does not return.
   std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
@@ -83,9 +89,11 @@ class MpiThread {
   void main();
   void look_at_last_resort();
   void initialise();
+  [[noreturn]] void end_without_mpi(const std::string& waited_for);
   Progress turn();
   void rest(Progress progress);
 
+  const std::chrono::nanoseconds timeout_;
   int rank_ = 0;
   int size_ = 1;
   MPI_Comm communicator_ = MPI_COMM_NULL;
@@ -97,11 +105,13 @@ class MpiThread {
   bool woken_ = false;
   bool stop_ = false;
   bool ready_ = false;
+  bool ended_ = false;
   std::exception_ptr start_error_;
   std::vector<std::shared_ptr<void>> kept_;
   std::vector<MpiPoller*> pollers_;
   MpiPoller* polled_ = nullptr;  // is being polled now
   std::atomic<bool> broken_{false};
+  std::atomic<bool> timed_out_{false};
   std::atomic<int> abort_code_{-1};
   std::optional<LastResort> last_resort_;
   std::atomic<bool> has_last_resort_{false};

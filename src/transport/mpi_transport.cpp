@@ -10,6 +10,7 @@
 #include "transport/life.hpp"
 #include "transport/mpi.hpp"
 #include "transport/mpi_operation.hpp"
+#include "transport/mpi_start.hpp"
 #include "transport/mpi_thread.hpp"
 
 namespace diffuse {
@@ -221,6 +222,7 @@ class Engine final : public MpiPoller, public std::enable_shared_from_this<Engin
 
   // The mutex is held.
   void give_up_on_mpi(int peer, const std::string& purpose) {
+    thread_.mark_timed_out();
     thread_.mark_broken();
     failure_ = Error(ExitCode::io,
                      "MPI does not return while rank " + std::to_string(peer) + " is waited for: " + purpose);
@@ -412,6 +414,7 @@ class Engine final : public MpiPoller, public std::enable_shared_from_this<Engin
       error.emplace(ExitCode::io,
                     describe_silence(now, waits_since_, waits_for_, life, thread_.hosts(), purpose_));
     }
+    thread_.mark_timed_out();
     throw Error(*error);
   }
 
@@ -487,18 +490,24 @@ class EngineTransport final : public MpiTransport {
   }
 
   ~EngineTransport() override {
+    if (closed_) return;
     if (thread_.broken() || std::uncaught_exceptions() > exceptions_) {
       engine_->abandon();
       return;
     }
     try {
-      engine_->close();
-      MPI_Comm communicator = engine_->communicator();
-      thread_.run([&] { return check_mpi(MPI_Comm_free(&communicator), "leaving a communicator"), true; },
-                  timeout_, "leaving a communicator");
+      close();
     } catch (const std::exception&) {
       engine_->abandon();
     }
+  }
+
+  void close() override {
+    engine_->close();
+    MPI_Comm communicator = engine_->communicator();
+    thread_.run([&] { return check_mpi(MPI_Comm_free(&communicator), "leaving a communicator"), true; },
+                timeout_, [] { return std::string("MPI: leaving a communicator"); });
+    closed_ = true;
   }
 
   int rank() const override { return thread_.rank(); }
@@ -544,29 +553,16 @@ class EngineTransport final : public MpiTransport {
   int exceptions_;
   std::shared_ptr<Engine> engine_;
   std::uint64_t bytes_sent_ = 0;
+  bool closed_ = false;
 };
 
 }  // namespace
 
 std::unique_ptr<MpiTransport> make_mpi_transport(MpiSession& session, MpiTransportOptions options) {
   auto& thread = session.thread();
-  MPI_Comm communicator = MPI_COMM_NULL;
-  MPI_Request request = MPI_REQUEST_NULL;
-  bool posted = false;
-  thread.run(
-      [&] {
-        if (!posted)
-          check_mpi(MPI_Comm_idup(thread.communicator(), &communicator, &request), "making a communicator");
-        posted = true;
-        int done = 0;
-        check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "making a communicator");
-        if (done != 0)
-          check_mpi(MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN),
-                    "choosing how errors are reported");
-        return done != 0;
-      },
-      options.timeout, "making a communicator");
-  return std::make_unique<EngineTransport>(thread, communicator, options.timeout);
+  if (thread.hosts().empty()) thread.set_hosts(gather_hosts(thread, options.timeout));
+  return std::make_unique<EngineTransport>(thread, new_communicator(thread, options.timeout),
+                                           options.timeout);
 }
 
 }  // namespace diffuse

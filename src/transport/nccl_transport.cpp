@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "transport/collectives.hpp"
 #include "transport/nccl.hpp"
 #include "transport/nccl_link.hpp"
 
@@ -189,7 +190,7 @@ class LinkedTransport final : public NcclTransport {
     ncclUniqueId mine = {};
     if (rank() + 1 < size()) check(ncclGetUniqueId(&mine), "making the id of a link");
     std::vector<ncclUniqueId> ids;
-    for (const auto& bytes : session_.all_gather(std::as_bytes(std::span(&mine, 1)))) {
+    for (const auto& bytes : all_gather(host_, std::as_bytes(std::span(&mine, 1)), "the ids of the links")) {
       if (bytes.size() != sizeof mine) throw_internal("an id of a link has the wrong size");
       std::memcpy(&ids.emplace_back(), bytes.data(), sizeof mine);
     }

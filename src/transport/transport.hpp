@@ -22,8 +22,9 @@ enum class Channel : std::uint8_t {
   carry,    // hidden rows, stage to next stage
   result,   // sampled ids and reports, to rank 0
   memory,   // what was encoded, from a rank that encodes to every stage
+  meeting,  // what all ranks exchange before and after the work (collectives.hpp)
 };
-inline constexpr int kChannels = 4;
+inline constexpr int kChannels = 5;
 
 // What a message is part of, for the message of a deadline: "layer 12 of request 'a7', step 301".
 struct Purpose {

@@ -216,6 +216,37 @@ TEST_P(Across, Attention) {
   }
 }
 
+// The weights of one head over what an encoder made: keys on a page's border, and beyond many pages.
+TEST_P(Across, AttentionWeights) {
+  struct Shape {
+    std::int64_t heads;
+    std::int64_t kv_heads;
+    std::int64_t dim;
+    std::int64_t keys;
+  };
+  for (const auto& shape : {Shape{6, 6, 64, 1500}, Shape{6, 2, 24, 64}, Shape{1, 1, 5, 203}}) {
+    constexpr std::int64_t kRows = 9;
+    const Table q = Table::random(kRows, shape.heads * shape.dim, 22);
+    const Table k = Table::random(shape.keys, shape.kv_heads * shape.dim, 23);
+    const Table v = Table::random(shape.keys, shape.kv_heads * shape.dim, 24);
+    std::vector<std::int32_t> pages(static_cast<std::size_t>((shape.keys + kPageTokens - 1) / kPageTokens));
+    std::iota(pages.rbegin(), pages.rend(), 0);
+    expect_close(DeviceOp::attention_weights, Table(kRows, shape.keys), [&](Backend& backend, Table& out) {
+      KvPool pool{{shape.kv_heads, shape.dim, shape.dim}, {}};
+      pool.memory = backend.allocate(pages.size() * backend.kv_page_bytes(pool.spec));
+      const Segment whole{0, shape.keys, 0, pages};
+      backend.kv_write(pool, k.view(), v.view(), std::span(&whole, 1));
+      backend.attention_weights({.q = q.view(),
+                                 .out = out.view(),
+                                 .kv = &pool,
+                                 .pages = pages,
+                                 .heads = shape.heads,
+                                 .head = shape.heads - 1,
+                                 .scale = 1 / std::sqrt(static_cast<float>(shape.dim))});
+    });
+  }
+}
+
 TEST_P(Across, Experts) {
   constexpr std::int64_t kHidden = 48;
   constexpr std::int64_t kInner = 72;

@@ -4,11 +4,13 @@ import json
 
 import support
 from cuda_support import CudaTest
-from support import DATA, stories
+from support import DATA, PROJECT, stories
 
 
 class AcrossTest(CudaTest):
     def against(self, *flags, ranks=2, code=0, **env):
+        if ranks == 1:
+            flags += ("--ranks", 1)
         done = self.cuda("verify", "job.h5", "-o", "report", "--device", "cuda", "--against", "cpu", *flags, ranks=ranks,
                          code=code, **env)
         return done, json.loads((self.folder / "report.json").read_text())
@@ -44,6 +46,22 @@ class AcrossTest(CudaTest):
         self.assertFalse(report["across"]["agrees"])
         self.assertEqual(report["across"]["first_difference"]["what"], "logprobs")
         self.assertIn("The devices do not agree", done.out)
+
+    def test_pictures_are_held_by_their_pixels(self):
+        prompts = ["a red circle moving left on a blue background"]
+        self.pack("job.h5", prompts, model=PROJECT / "demo" / "wan", num_inference_steps=2, guidance_scale=1, height=32, width=32,
+                  num_frames=5, max_sequence_length=32)
+        for compute in ("f32", "bf16"):
+            with self.subTest(compute=compute):
+                done, report = self.against("--compute", compute, ranks=1)
+                self.assertTrue(report["proven"])
+                found = report["across"]["across"]
+                self.assertEqual(found["colours"], 5 * 32 * 32 * 3)
+                self.assertLess(found["mean_colour"], found["allowed_frame"])
+                self.assertIn("| frame | ", done.out)
+        done, report = self.against("--compute", "f32", ranks=1, code=1, DIFFUSE_STANDIN_CUBLASLT="wrong")
+        self.assertTrue(report["rows"][0]["identical"])
+        self.assertEqual(report["across"]["first_difference"]["what"], "media")
 
     def test_results_of_two_devices_are_compared_alike(self):
         self.pack("job.h5", stories(2, 3, 6), logprobs=3)

@@ -153,12 +153,14 @@ class AgainTest(CommandLineTest):
         self.assertIn(OUT + "_prev", self.state())
 
     def test_no_resume_keeps_what_was_there(self):
-        self.diffuse(*self.command)
+        self.assertNotIn("is kept as", self.diffuse(*self.command).err)
         first = (self.folder / OUT).read_bytes()
-        self.diffuse(*self.command, "--max-time", 0.0001, "--no-resume", code=75)
+        done = self.diffuse(*self.command, "--max-time", 0.0001, "--no-resume", code=75)
+        self.assertIn(f"'{OUT}' held another result; it is kept as '{OUT}_prev'", done.err)
         self.assertEqual((self.folder / (OUT + "_prev")).read_bytes(), first)
         journal = (self.folder / (OUT + ".journal")).read_bytes()
-        self.diffuse(*self.command, "--no-resume")
+        done = self.diffuse(*self.command, "--no-resume")
+        self.assertIn(f"it is kept as '{OUT}_prev'", done.err)
         self.assertEqual((self.folder / (OUT + ".journal_prev")).read_bytes(), journal)
         self.assertEqual({r["status"] for r in self.shown(OUT).values()}, {"done"})
 

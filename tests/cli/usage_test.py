@@ -1,10 +1,12 @@
 """Help, versions, exit codes and the one line that says what is wrong."""
 
+import json
+import shutil
 import subprocess
 import unittest
 
 import support
-from support import DATA, DEMO, CommandLineTest
+from support import DATA, DEMO, PROJECT, CommandLineTest
 
 COMMANDS = ["check", "plan", "pack", "run", "verify", "compare", "show", "export", "merge", "bench"]
 
@@ -68,6 +70,46 @@ class UsageTest(CommandLineTest):
                 self.fails(2, fragment, "run", "job.h5", "-o", "o.h5", *flags)
         self.fails(2, "--ranks '2,x'", "verify", "job.h5", "-o", "report", "--ranks", "2,x")
 
+    def test_flags_that_would_change_nothing(self):
+        pictures, text, speech = PROJECT / "demo" / "wan", DEMO, DATA / "golden" / "speech"
+        self.pack("text.h5", ["Once"], max_new_tokens=1)
+        self.pack("video.h5", ["a red circle"], model=pictures)
+        run, video = ["run", "text.h5", "-o", "o.h5"], ["run", "video.h5", "-o", "o.h5"]
+        verify, verify_video = ["verify", "text.h5", "-o", "r", "--ranks", 1], ["verify", "video.h5", "-o", "r", "--ranks", 1]
+        for command, flags, fragment in [
+            (run, ["--patches", 2], "token by token"),
+            (run, ["--encoders", "all"], "no encoder"),
+            (run, ["--extrapolate", "off"], "say --patches 2 or more"),
+            (run, ["--whole-steps", "3,0"], "say --patches"),
+            (video, ["--chunk", 16], "makes pictures"),
+            (video, ["--group", 2], "makes pictures"),
+            (video, ["--groups", 2], "makes pictures"),
+            (video, ["--encoders", "all"], "rank 0 alone"),
+            (video, ["--extrapolate", "linear"], "say --patches 2 or more"),
+            (video, ["--extrapolate", "curved", "--patches", 1], "say --patches 2 or more"),
+            (verify, ["--patches", "2,4"], "token by token"),
+            (verify_video, ["--group", 2], "makes pictures"),
+            (verify_video, ["--extrapolate", "off"], "say --patches 2 or more"),
+            (verify_video, ["--whole-steps", "3,0", "--patches", "1"], "say --patches"),
+            (["bench", pictures], ["--prompt", 5], "makes pictures"),
+            (["bench", pictures], ["--new-tokens", 5], "makes pictures"),
+            (["bench", pictures], ["--prefill", 5], "makes pictures"),
+            (["bench", pictures], ["--chunk", 5], "makes pictures"),
+            (["bench", text], ["--height", 32], "token by token"),
+            (["bench", text], ["--patches", 2], "token by token"),
+            (["bench", speech], ["--prompt", 5], "windows of sound"),
+            (["bench", speech], ["--prefill", 5], "windows of sound"),
+            (["plan", text, "--ranks", 2], ["--num-frames", 9], "token by token"),
+            (["plan", text, "--ranks", 2], ["--requests", 9], "say --simulate"),
+            (["plan", pictures, "--ranks", 2, "--simulate"], ["--prompt", 9], "makes pictures"),
+            (["plan", pictures, "--ranks", 2, "--simulate"], ["--new-tokens", 9], "makes pictures"),
+        ]:
+            with self.subTest(command=command[0], flags=flags):
+                self.fails(2, [flags[0], fragment], *command, *flags)
+        self.fails(2, ["--group", "makes pictures"], *video, "--group", 2, ranks=3)
+        # What says nothing: one patch is the whole, for any model, and one rank that encodes is there always.
+        self.diffuse(*run, "--patches", 1, "--encoders", "one")
+
     def test_a_job_without_a_model(self):
         self.write("job.jsonl", '"Once"\n')
         self.diffuse("pack", "job.jsonl", "-o", "job.h5")
@@ -96,6 +138,18 @@ class InputTest(CommandLineTest):
         ]:
             with self.subTest(arguments=arguments):
                 self.fails(66, "nowhere", *arguments)
+
+    def test_a_component_that_is_missing(self):
+        shutil.copytree(PROJECT / "demo" / "wan", self.folder / "wan")
+        shutil.rmtree(self.folder / "wan" / "vae")
+        self.pack("video.h5", ["a red circle"], model="wan")
+        self.fails(66, "component vae/", "plan", "wan", "--ranks", 2)
+        self.fails(66, "component vae/", "run", "video.h5", "-o", "o.h5")
+        # `check` is asked whether it can be run, and answers.
+        done = self.diffuse("check", "wan", "--json", code=69)
+        answer = json.loads(done.out)
+        self.assertEqual((answer["verdict"], answer["can_run"]), ("runs", False))
+        self.assertIn("component vae/", answer["missing"])
 
     def test_files_that_are_no_jobs_and_no_results(self):
         self.pack("job.h5", ["Once"], max_new_tokens=1)

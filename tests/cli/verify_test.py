@@ -36,6 +36,15 @@ class VerifyTest(CommandLineTest):
         # And the same splits without it are equal: the comparison does not cry wolf.
         self.diffuse("verify", "job.h5", "-o", "report", ranks=2)
 
+    def test_a_bad_request_is_told_and_counts_after_a_difference(self):
+        self.pack("job.h5", [{"id": "good", "prompt": "Once upon"}, {"id": "unknown", "tokens": [1, 640]}], max_new_tokens=3)
+        done = self.diffuse("verify", "job.h5", "-o", "report", ranks=2, code=65)
+        self.assertIn("Splitting changed nothing", done.out)
+        said = [line for line in done.err.splitlines() if "'unknown'" in line]
+        self.assertEqual(len(said), 1, done)
+        self.assertIn("640", said[0])
+        self.diffuse("verify", "job.h5", "-o", "report", "--flip-bit", ranks=2, code=1)
+
     def test_what_cannot_be_verified(self):
         self.pack("job.h5", stories(1))
         self.fails(2, "mpirun", "verify", "job.h5", "-o", "report")

@@ -1,5 +1,5 @@
-"""figures.py CARD.json OUT MODEL...: holds OUT/bench-I-MODE-GRAPHS.json of each model against what the card could do, and writes
-OUT/figures.json and OUT/figures.md.
+"""figures.py CARD.json OUT MODEL...: holds OUT/bench-I-MODE-GRAPHS.json of each model against what the card could do, adds the steps/s of
+pictures (OUT/bench-pictures-MODE.json), and writes OUT/figures.json and OUT/figures.md.
 
 Decode reads all weights once a step, so its share is that of the memory's bandwidth: tokens/s over requests at once, times the
 bytes of the weights as they lie on the card. Prefill multiplies each weight once a token, so its share is that of the
@@ -9,7 +9,6 @@ import json
 import re
 import sys
 from pathlib import Path
-
 
 
 def elements_of(model):
@@ -53,13 +52,17 @@ def main():
             for graphs in ("auto", "off"):
                 bench = out / f"bench-{index}-{mode}-{graphs}.json"
                 rows += rows_of(model, mode, graphs, json.loads(bench.read_text()), card)
-    (out / "figures.json").write_text(json.dumps({"card": card, "rows": rows}, indent=1) + "\n")
+    pictures = [{"compute": mode, "what": figure["what"], "steps_per_second": figure["steps_per_second"]} for mode in ("bf16", "f32")
+                for figure in json.loads((out / f"bench-pictures-{mode}.json").read_text())["figures"]]
+    (out / "figures.json").write_text(json.dumps({"card": card, "rows": rows, "pictures": pictures}, indent=1) + "\n")
     lines = [f"{card['name']}, {card['sm']}: {card['bytes_per_second'] / 1e9:.0f} GB/s, bf16 {card['bf16_flops'] / 1e12:.0f} TFLOP/s, "
              f"f32 {card['f32_flops'] / 1e12:.0f} TFLOP/s", "", "| Model | compute | graphs | what | tokens/s | of the card's |",
              "|---|---|---|---|--:|--:|"]
     for row in rows:
         share = "?" if row["share"] is None else f"{100 * row['share']:.0f} % {row['of']}"
         lines.append(f"| {row['model']} | {row['compute']} | {row['graphs']} | {row['what']} | {row['tokens_per_second']:.0f} | {share} |")
+    lines += ["", "| Pictures of demo/wan | compute | steps/s |", "|---|---|--:|"]
+    lines += [f"| {row['what']} | {row['compute']} | {row['steps_per_second']:.2f} |" for row in pictures]
     (out / "figures.md").write_text("\n".join(lines) + "\n")
     return 0
 

@@ -174,6 +174,36 @@ TEST(Scheduler, HasTheLevelsOfTheTrainedDemo) {
   }
 }
 
+// log alpha - log sigma at each step: diffusers' _sigma_to_alpha_sigma_t where a scheduler has it, else by
+// the same formulas (flow: 1 - sigma and sigma; betas: the quotient is 1 / sigma).
+TEST(Scheduler, KnowsItsSignalToNoiseAsDiffusersDoes) {
+  constexpr double kMost = -9.2102403669758;  // of a flow's sigma 0.9999, which nothing is more than
+  const std::vector<std::pair<std::string, std::vector<double>>> expected{
+      // A flow's first step comes from noise alone, or nearly.
+      {"unipc-wan-5", {kMost, -2.48615729, -1.50574425, -0.695646521, 0.282689553}},
+      {"dpm-flow-2-midpoint-5", {-8.00539139, -2.47991426, -1.50157793, -0.691480204, 0.288932561}},
+      {"flow-6", {kMost, -2.48865316, -1.5090701, -0.700626569, 0.272778608, 4.70953016}},
+      {"flow-terminal", {kMost, -1.91168588, -0.845396854, 0.162078087, 2.19722456}},
+      {"unipc-epsilon-True",
+       {-5.05883654, -3.87467081, -2.8476372, -1.97215411, -1.23633372, -0.588472982, 0.0428721575,
+        0.844103133}},
+      {"unipc-karras", {-5.05883654, -3.92357438, -2.56786701, -0.884960431, 1.33507634, 4.60503722}},
+      {"euler-log-linear", {-5.05883644, -3.44819066, -1.83754517, -0.226899782, 1.38374594, 2.99439146}},
+  };
+  const auto all = cases();
+  for (const auto& [name, levels] : expected) {
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const Case& each) { return each.name == name; });
+    ASSERT_NE(found, all.end()) << name;
+    const auto made = make_scheduler(found->config, found->steps);
+    ASSERT_EQ(made.steps(), levels.size()) << name;
+    // Sigmas are f32: 6e-8 of a flow's 0.9997 is 2e-4 of what lies between it and 1.
+    for (std::size_t i = 0; i < levels.size(); ++i)
+      EXPECT_NEAR(made.log_signal_to_noise(i), levels[i], levels[i] < -8 ? 3e-4 : 2e-6) << name << " " << i;
+    EXPECT_ANY_THROW(made.log_signal_to_noise(levels.size() + 1));
+  }
+}
+
 Scheduler wan_scheduler(std::int64_t steps) {
   return make_scheduler(read_json(kData / "refinement/wan/scheduler/scheduler_config.json"), steps);
 }

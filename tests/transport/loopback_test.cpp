@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "transport/collectives.hpp"
 
 namespace diffuse {
 namespace {
@@ -54,7 +55,8 @@ TEST(Loopback, AllPairsKeepOrderAChannel) {
   constexpr int kRanks = 4;
   LoopbackNetwork network(kRanks);
   const auto errors = run_ranks(network, kRanks, [](Transport& transport) {
-    const Channel channels[] = {Channel::control, Channel::carry, Channel::result, Channel::memory};
+    const Channel channels[] = {Channel::control, Channel::carry, Channel::result, Channel::memory,
+                                Channel::meeting};
     std::vector<Bytes> buffers;
     std::vector<std::unique_ptr<Ticket>> tickets;
     buffers.reserve(2 * kChannels * 20 * kRanks);
@@ -136,6 +138,51 @@ TEST(Loopback, ASlowPeerDoesNotTimeOutNorDoesAChainBehindIt) {
     else
       transport.receive_now(transport.rank() + 1, Channel::carry, bytes, {"rows"});
     if (transport.rank() > 0) transport.send_now(transport.rank() - 1, Channel::carry, bytes, {"rows"});
+  });
+  for (const auto& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(Collectives, ReachEveryRankInOrder) {
+  LoopbackNetwork network(3);
+  const auto errors = run_ranks(network, 3, [&](Transport& transport) {
+    const auto rank = transport.rank();
+    const auto all = all_gather(transport, std::string(static_cast<std::size_t>(rank), 'x'), "lengths");
+    EXPECT_THAT(all, testing::ElementsAre("", "x", "xx"));
+    EXPECT_EQ(broadcast(transport, rank == 2 ? pattern(5000, 3) : Bytes(7), 2, "a pattern"),
+              pattern(5000, 3));
+    EXPECT_TRUE(broadcast(transport, {}, 0, "nothing").empty());
+    barrier(transport, "the end");
+    EXPECT_THROW(broadcast(transport, {}, 3, "nothing"), Error);
+  });
+  for (const auto& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(Collectives, SayWhoDidNotComeToWhat) {
+  const std::vector<std::pair<std::function<void(Transport&)>, std::string>> collectives{
+      {[](Transport& transport) { all_gather(transport, "red", "the ranks' colours"); },
+       "gathering the ranks' colours"},
+      {[](Transport& transport) { broadcast(transport, {}, 2, "the model's folder"); },
+       "spreading the model's folder"},
+      {[](Transport& transport) { barrier(transport, "the end of the work"); },
+       "meeting for the end of the work"}};
+  for (const auto& [collective, said] : collectives) {
+    LoopbackNetwork network(3, within(milliseconds(200)));
+    const auto errors = run_ranks(network, 3, [&](Transport& transport) {
+      if (transport.rank() != 2) return collective(transport);
+      network.die(2);
+      std::this_thread::sleep_for(milliseconds(900));
+    });
+    EXPECT_THAT(errors[0], AllOf(HasSubstr("for rank 2: " + said), HasSubstr("no sign of life")));
+    // Rank 1 waits for rank 2, or for rank 0, which ends at its own deadline.
+    EXPECT_THAT(errors[1], AllOf(HasSubstr(said), HasSubstr("no sign of life")));
+  }
+}
+
+TEST(Collectives, WaitForASlowRank) {
+  LoopbackNetwork network(3, within(milliseconds(100)));
+  const auto errors = run_ranks(network, 3, [&](Transport& transport) {
+    if (transport.rank() == 2) std::this_thread::sleep_for(milliseconds(500));
+    EXPECT_EQ(all_gather(transport, "red", "the ranks' colours").size(), 3U);
   });
   for (const auto& error : errors) EXPECT_EQ(error, "");
 }

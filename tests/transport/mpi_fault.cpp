@@ -4,12 +4,13 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/error.hpp"
+#include "transport/collectives.hpp"
 #include "transport/mpi.hpp"
 
 namespace diffuse {
@@ -17,13 +18,27 @@ namespace {
 
 using std::chrono::seconds;
 
+void stop() {
+  kill(getpid(), SIGSTOP);
+}
+
+// A barrier that one rank does not come to, or comes to after more than the timeout.
+void meet(Transport& transport, const std::string& fault) {
+  const bool last = transport.rank() == transport.size() - 1;
+  if (fault == "stop-meeting" && last) stop();
+  if (fault == "slow-meeting" && last) std::this_thread::sleep_for(seconds(5));
+  all_gather(transport, "a colour", "the ranks' colours");
+}
+
 void work(MpiSession& session, const std::string& fault) {
+  if (fault == "stop-arriving" && session.rank() == session.size() - 1) stop();
   const auto transport = make_mpi_transport(session, {seconds(2)});
+  meet(*transport, fault);
   const int rank = transport->rank();
   const int last = transport->size() - 1;
   std::vector<std::byte> bytes(std::size_t{1} << 20);
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  if (fault == "stop" && rank == last) kill(getpid(), SIGSTOP);
+  if (fault == "stop" && rank == last) stop();
   if (fault == "die" && rank == last) kill(getpid(), SIGKILL);
   if (fault == "throw" && rank == last) {
     const auto dropped = transport->receive(0, Channel::control, bytes, {"a descriptor"});
@@ -47,16 +62,31 @@ void work(MpiSession& session, const std::string& fault) {
   else if (rank < last)  // a chain: rank 0 waits for 1, 1 for 2, …
     transport->receive_now(rank + 1, Channel::carry, bytes, {"layer 12 of request 'a7', step 301"});
   if (rank > 0) transport->send_now(rank - 1, Channel::carry, bytes, {"rows"});
+  if (fault == "stop-parting" && rank == last) stop();
+  transport->close();
+  if (fault == "stop-at-the-end" && rank == last) stop();
+}
+
+// Whether this is the last of the ranks, before MPI says so.
+bool launched_last() {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
+  return rank != nullptr && size != nullptr && std::atoi(rank) + 1 == std::atoi(size);
 }
 
 }  // namespace
 }  // namespace diffuse
 
 int main(int argc, char** argv) {
-  diffuse::MpiSession session(std::chrono::seconds(20));
+  const std::string fault = argc > 1 ? argv[1] : "";
+  if (fault == "stop-starting" && diffuse::launched_last()) diffuse::stop();
+  diffuse::MpiSession session(std::chrono::seconds(6));
   try {
-    diffuse::work(session, argc > 1 ? argv[1] : "");
+    diffuse::work(session, fault);
   } catch (const diffuse::Error& error) {
+    // The lowest speaks for those whose waits end at once.
+    const bool waited = std::string(error.what()).rfind("waited ", 0) == 0;
+    if (waited) std::this_thread::sleep_for(std::chrono::milliseconds(1500 * session.rank()));
     session.abort_all(error.code(), "rank " + std::to_string(session.rank()) + " says: " + error.what());
   }
   return 0;

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "transport/collectives.hpp"
 #include "transport/mpi.hpp"
 
 namespace diffuse {
@@ -73,7 +74,7 @@ void plain_ping_pong(MPI_Comm communicator, int rank, std::size_t size, int roun
               times[times.size() / 2] / 2);
 }
 
-void idle(MpiSession& session, Transport& transport) {
+void idle(Transport& transport) {
   const double before = processor_seconds();
   std::vector<std::byte> bytes(8);
   if (transport.rank() == 0) {
@@ -83,7 +84,7 @@ void idle(MpiSession& session, Transport& transport) {
   } else {
     transport.receive_now(0, Channel::control, bytes, {"go"});
   }
-  const auto all = session.all_gather(std::to_string((processor_seconds() - before) / 3 * 100));
+  const auto all = all_gather(transport, std::to_string((processor_seconds() - before) / 3 * 100), "loads");
   if (transport.rank() == 0)
     for (std::size_t rank = 0; rank < all.size(); ++rank)
       std::printf("rank %zu %s: %.5s %% of a core\n", rank, rank == 0 ? "asleep" : "waiting",
@@ -101,6 +102,6 @@ int main() {
     for (const int pause : {0, 1000, 10000})
       diffuse::ping_pong(*transport, size, pause < 5000 ? 300 : 100, std::chrono::microseconds(pause));
   }
-  diffuse::idle(session, *transport);
+  diffuse::idle(*transport);
   return 0;
 }

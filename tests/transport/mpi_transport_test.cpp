@@ -7,6 +7,7 @@
 
 #include "core/error.hpp"
 #include "mpi_test_main.hpp"
+#include "transport/collectives.hpp"
 
 namespace diffuse {
 namespace {
@@ -32,25 +33,26 @@ std::unique_ptr<Transport> transport(std::chrono::nanoseconds timeout = std::chr
 
 TEST(MpiSession, KnowsItsRanks) {
   auto& session = test_session();
+  const auto self = transport();
   EXPECT_EQ(session.hosts().size(), static_cast<std::size_t>(session.size()));
   EXPECT_FALSE(session.hosts()[0].empty());
   EXPECT_THAT(MpiSession::library_version(), testing::HasSubstr("MPI"));
 }
 
-TEST(MpiSession, Collectives) {
-  auto& session = test_session();
-  const auto mine = pattern(static_cast<std::size_t>(session.rank() * 1000), session.rank());
-  const auto all = session.all_gather(mine);
-  ASSERT_EQ(all.size(), static_cast<std::size_t>(session.size()));
-  for (int rank = 0; rank < session.size(); ++rank)
+TEST(MpiTransport, Collectives) {
+  const auto self = transport();
+  const auto mine = pattern(static_cast<std::size_t>(self->rank() * 1000), self->rank());
+  const auto all = all_gather(*self, mine, "patterns");
+  ASSERT_EQ(all.size(), static_cast<std::size_t>(self->size()));
+  for (int rank = 0; rank < self->size(); ++rank)
     EXPECT_EQ(all[static_cast<std::size_t>(rank)], pattern(static_cast<std::size_t>(rank * 1000), rank));
-  EXPECT_EQ(session.all_gather(std::string("x") + std::to_string(session.rank())).back(),
-            "x" + std::to_string(session.size() - 1));
-  const int root = session.size() - 1;
-  EXPECT_EQ(session.broadcast(session.rank() == root ? pattern(300000, 5) : Bytes{}, root),
+  EXPECT_EQ(all_gather(*self, std::string("x") + std::to_string(self->rank()), "texts").back(),
+            "x" + std::to_string(self->size() - 1));
+  const int root = self->size() - 1;
+  EXPECT_EQ(broadcast(*self, self->rank() == root ? pattern(300000, 5) : Bytes{}, root, "a pattern"),
             pattern(300000, 5));
-  EXPECT_TRUE(session.broadcast({}, 0).empty());
-  session.barrier();
+  EXPECT_TRUE(broadcast(*self, {}, 0, "nothing").empty());
+  barrier(*self, "the end of the case");
 }
 
 TEST(MpiTransport, AllPairsAllSizes) {

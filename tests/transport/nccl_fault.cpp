@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "transport/collectives.hpp"
 #include "transport/nccl.hpp"
 
 namespace diffuse {
@@ -47,7 +48,7 @@ void work(MpiSession& session, const std::string& fault) {
   if (rank > 0) self->receive_now(rank - 1, Channel::carry, here, {"layer 12 of request 'a7', step 301"});
   if (rank < last) self->send_now(rank + 1, Channel::carry, here, {"layer 11 of request 'a7', step 301"});
   self->close();
-  session.barrier();  // as a job's end: the others may still fail
+  barrier(*host, "the end of the work");  // as a job's end: the others may still fail
   cudaFree(memory);
   cudaStreamDestroy(compute);
 }

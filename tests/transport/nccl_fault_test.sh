@@ -32,7 +32,7 @@ expect() {
 expect none 3 0 ""
 expect stop 2 74 "for rank 1 (host $host): layer 11 of request 'a7', step 301; it gives no sign of life"
 expect stop 4 74 "rank 3 (host $host)"
-expect stop-early 2 74 "8 s for all ranks"
+expect stop-early 2 74 "for rank 1 (host $host): gathering the ids of the links; it gives no sign of life"
 expect die 3 any ""
 expect throw 3 65 "rank 2 says: a stranger's weights"
 expect size 2 74 "1000 x uint8"

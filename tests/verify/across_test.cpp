@@ -26,7 +26,8 @@ TEST(Tolerances, HaveOneRowWithAReasonForEachOperationAndMode) {
     EXPECT_FALSE(row.reason.empty());
     EXPECT_NE(name_of(row.operation), "?");
     EXPECT_GE(row.allowed, 0);
-    EXPECT_LE(row.allowed, row.operation == DeviceOp::logprob ? 0.25 : 2e-3);
+    const bool end_to_end = row.operation == DeviceOp::logprob || row.operation == DeviceOp::frame;
+    EXPECT_LE(row.allowed, end_to_end ? 0.25 : 2e-3);
     EXPECT_EQ(&tolerance(row.operation, row.compute), &row);
   }
   for (int at = 0; at <= static_cast<int>(DeviceOp::logprob); ++at) {
@@ -170,6 +171,48 @@ TEST(Across, WithoutLogprobsTokensMustBeEqual) {
   EXPECT_THAT(parted.differences[0].split, HasSubstr("not recorded"));
   cpu.requests[0].samples[0].media = sound_of(std::vector<float>{0.5F}, 1, 8000);
   EXPECT_THAT(compare(cpu, card).differences.at(0).split, HasSubstr("nothing says how close codes of media"));
+}
+
+// A picture of one colour, and one whose every `step`-th colour is `by` off.
+TEST(Across, PicturesMayBeOffByTheRowForFramesInTheMean) {
+  const auto picture = [](int every, int by) {
+    MediaArray media{.kind = MediaKind::picture,
+                     .element = MediaElement::u8,
+                     .height = 40,
+                     .width = 50,
+                     .channels = 3,
+                     .bytes = {}};
+    for (int i = 0; i < 40 * 50 * 3; ++i)
+      media.bytes.push_back(static_cast<std::byte>(100 + (i % every == 0 ? by : 0)));
+    return media;
+  };
+  const auto held = [&](const MediaArray& theirs, const std::string& compute) {
+    auto cpu = result_on("cpu", "avx2", compute);
+    auto card = result_on("cuda", "sm_90", compute);
+    for (auto* result : {&cpu, &card}) result->requests[0].samples[0] = {};
+    cpu.requests[0].samples[0].media = picture(1, 0);
+    card.requests[0].samples[0].media = theirs;
+    return compare(cpu, card);
+  };
+  for (const std::string compute : {"f32", "bf16"}) {
+    const double allowed = tolerance(DeviceOp::frame, compute).allowed;
+    const int every = static_cast<int>(1 / allowed);
+    const auto near = held(picture(2 * every, -1), compute);
+    EXPECT_TRUE(near.agrees()) << verdict(near);
+    EXPECT_FALSE(near.identical());
+    EXPECT_EQ(near.across->colours, 6000U);
+    EXPECT_EQ(near.compared.media, 6000U);
+    EXPECT_EQ(near.across->largest_colour, 1);
+    EXPECT_NEAR(near.across->mean_colour, allowed / 2, allowed / 5);
+    EXPECT_THAT(near.notes, testing::IsEmpty());
+    const auto far = held(picture(every, 2), compute);
+    ASSERT_EQ(far.differences.size(), 1U);
+    EXPECT_EQ(far.differences[0].what, What::media);
+    EXPECT_THAT(far.differences[0].split, HasSubstr("is allowed"));
+  }
+  auto narrow = picture(1, 0);
+  std::swap(narrow.height, narrow.width);
+  EXPECT_EQ(held(narrow, "f32").differences.at(0).what, What::media);
 }
 
 TEST(Across, EndsAndTextsOfEqualTokensAreEqual) {
