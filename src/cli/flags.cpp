@@ -5,7 +5,6 @@
 #include "core/error.hpp"
 
 namespace diffuse {
-namespace {}  // namespace
 
 void ComputeFlags::add_to(CLI::App& command) {
   command.add_option("--model", model, "Model folder; instead of the job's");
@@ -77,11 +76,20 @@ Compute ComputeFlags::compute_mode(Compute otherwise) const {
 }
 
 void PictureFlags::add_to(CLI::App& command) {
-  command
-      .add_option(
-          "--patches", patches,
-          "Patches that a picture is cut into, to fill the stages: not exact where it is more than one")
-      ->check(CLI::Range(1, 4096));
+  auto* count =
+      command
+          .add_option(
+              "--patches", patches,
+              "Patches that a picture is cut into, to fill the stages: not exact where it is more than one")
+          ->check(CLI::Range(1, 4096));
+  auto* budget =
+      command
+          .add_option("--max-error", max_error,
+                      "Choose patches, whole steps and how keys and values are carried on by a "
+                      "short calibration: a mean difference of so many 1/255 of a pixel's range is "
+                      "allowed; pictures stay whole where nothing is within it")
+          ->check(CLI::Range(0.0, 255.0));
+  budget->excludes(count);
   add_steps_to(command);
 }
 
@@ -96,9 +104,21 @@ void PictureFlags::add_steps_to(CLI::App& command) {
           "from the steps before, linear (default) or curved: for runs of about twenty steps and at most "
           "four patches")
       ->check(CLI::IsMember({"off", "linear", "curved"}));
+  add_tile(command, tile);
+}
+
+void add_tile(CLI::App& command, std::int64_t& tile) {
+  command
+      .add_option(
+          "--tile", tile,
+          "Decode pictures in tiles of so many pixels a side, as diffusers' enable_tiling does with 256: "
+          "less memory, and pixels that are others by a little (default: whole)")
+      ->check(CLI::Range(1, 65536));
 }
 
 PatchFlags PictureFlags::patch_flags() const {
+  if (max_error && !whole_steps.empty())
+    throw_usage("--max-error chooses the whole steps itself; leave --whole-steps out, or say --patches");
   if (patches == 1 && !whole_steps.empty())
     throw_usage("--whole-steps says which steps are not cut into patches; say --patches too");
   PatchFlags flags;

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,11 +44,14 @@ struct PictureFlags {
   std::int32_t patches = 1;
   std::string whole_steps;  // "FIRST,LAST"; empty: see PatchFlags::whole_share
   std::string extrapolate = "linear";
+  std::optional<double> max_error;  // that --patches may make, in 1/255
+  std::int64_t tile = 0;            // pixels; 0: decoded whole
 
   void add_to(CLI::App& command);
-  void add_steps_to(CLI::App& command);  // all but --patches
+  void add_steps_to(CLI::App& command);  // all but --patches and --max-error
   PatchFlags patch_flags() const;        // throws usage
 };
+void add_tile(CLI::App& command, std::int64_t& tile);
 // --encoders, of commands that make a plan.
 void add_encoders(CLI::App& command, std::string& encoders);
 EncoderCopies encoder_copies(const std::string& encoders);

@@ -5,11 +5,17 @@
 namespace diffuse {
 
 PreparedJob prepare_job(const Job& job, const Model& model, std::int64_t kv_pages,
-                        const PatchFlags& patches) {
+                        const PictureSettings& settings) {
+  const auto& patches = settings.patches;
   if (model.recipe.refinement) {
     const auto side = PictureSide::open(model.folder, *model.recipe.video);
-    return PictureJob{prepare_pictures(job, side, model.recipe, patches, kv_pages), patches};
+    const auto tiling = tiling_of(settings.tile, *model.recipe.video);
+    return PictureJob{prepare_pictures(job, side, model.recipe, patches, kv_pages), patches,
+                      settings.max_error, tiling};
   }
+  if (settings.max_error || settings.tile > 0)
+    throw_usage(std::string(settings.max_error ? "--max-error" : "--tile") +
+                " is of pictures, and this model answers token by token");
   if (patches.settings.patches > 1)
     throw_usage("--patches " + std::to_string(patches.settings.patches) +
                 ": this model answers token by token, and only pictures are cut into patches");
