@@ -182,8 +182,10 @@ class SampleComparer {
     }
     text(whole.text, split.text);
     media(whole.media, split.media);
+    latent(whole.latent, split.latent);
     // Codes of sound stand in another order than they were made in, and behind all that they were made of.
-    const auto first = whole.media || split.media ? kBehindAll : prompt_tokens;
+    const auto first =
+        whole.media || split.media || whole.latent || split.latent ? kBehindAll : prompt_tokens;
     std::stable_sort(found_.begin(), found_.end(), [&](const Difference& a, const Difference& b) {
       return moment_of(a, first) < moment_of(b, first);
     });
@@ -319,6 +321,21 @@ class SampleComparer {
     } else {
       values(What::media, std::span(whole->bytes), std::span(split->bytes));
     }
+  }
+
+  void latent(const std::optional<LatentArray>& whole, const std::optional<LatentArray>& split) {
+    for (const auto* one : {&whole, &split}) {
+      if (!one->has_value()) continue;
+      if (const auto flaw = latent_flaw(**one); !flaw.empty()) refuse("it holds " + flaw);
+    }
+    const auto side = [](const std::optional<LatentArray>& one) { return one ? describe(*one) : "none"; };
+    if (side(whole) != side(split)) {
+      add({.what = What::latent, .whole = side(whole), .split = side(split)});
+      return;
+    }
+    if (!whole) return;
+    counts_.media += whole->values.size();
+    values(What::latent, std::span(whole->values), std::span(split->values));
   }
 
   void text(const std::string& whole, const std::string& split) {

@@ -8,7 +8,7 @@
 namespace diffuse {
 namespace {
 
-constexpr std::array<std::pair<What, std::string_view>, 18> kNames = {{
+constexpr std::array<std::pair<What, std::string_view>, 19> kNames = {{
     {What::missing_request, "missing_request"},
     {What::extra_request, "extra_request"},
     {What::order, "order"},
@@ -20,6 +20,7 @@ constexpr std::array<std::pair<What, std::string_view>, 18> kNames = {{
     {What::tokens, "tokens"},
     {What::finish, "finish"},
     {What::media, "media"},
+    {What::latent, "latent"},
     {What::text, "text"},
     {What::logprobs, "logprobs"},
     {What::top_logprobs, "top_logprobs"},

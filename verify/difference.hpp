@@ -24,6 +24,7 @@ enum class What : std::uint8_t {
   tokens,         // position: index among the generated tokens
   finish,         // why generation ended
   media,          // sizes, or bits of the elements; position: the first that differs
+  latent,         // sizes, or bits of the elements; position: the first that differs
   text,           // position: byte where the first differing character starts
   logprobs,       // of the chosen tokens, bit for bit; position: index among the generated tokens
   top_logprobs,   // ids or bits of the best ones beside it; position: as above

@@ -39,7 +39,8 @@ void print_refinement(const Recipe& recipe) {
   const auto row = static_cast<std::uint64_t>(recipe.hidden) * sizeof(float);
   print_line("is cut", "the transformer, " + std::to_string(recipe.depth()) + " layers");
   print_line("at the client", "the text encoder, " + std::to_string(recipe.encoder->blocks.size()) +
-                                  " layers, the scheduler and the codec: on rank 0");
+                                  " layers, the scheduler and the codec: on rank 0, or the encoder on a rank "
+                                  "that has no layers");
   print_line("travels once", "a text, " + std::to_string(stack.text_rows) + " rows of " + human_bytes(row) +
                                  ", to every rank with layers");
   print_line("travels a pass", "one tensor, " + human_bytes(row) + " a token");

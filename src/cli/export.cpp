@@ -13,15 +13,21 @@ void add_export(CLI::App& app, ChosenCommand& chosen) {
   struct Flags {
     std::string result;
     std::string folder;
+    std::string format = "mp4,webp,png";
   };
   auto flags = std::make_shared<Flags>();
   auto* command =
       app.add_subcommand("export", "Write a result as files of text, sound, pictures and video, and tables");
   command->add_option("result", flags->result, "Result file")->required();
   command->add_option("folder", flags->folder, "Folder, made where missing")->required();
+  command->add_option("--format", flags->format,
+                      "Files of videos: a list of mp4, webp, gif and png (each frame); default mp4,webp,png");
   command->callback([flags, &chosen] {
     chosen = [flags] {
-      const auto written = export_result(read_result(flags->result), flags->folder, media_files);
+      const auto formats = video_formats(flags->format);
+      const auto written =
+          export_result(read_result(flags->result), flags->folder,
+                        [&](const MediaArray& media) { return media_files(media, formats); });
       const auto count = [](std::uint64_t number, const char* what) {
         return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
       };

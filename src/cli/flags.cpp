@@ -92,11 +92,20 @@ Compute ComputeFlags::compute_mode(Compute otherwise) const {
 }
 
 void PictureFlags::add_to(CLI::App& command) {
-  command
-      .add_option(
-          "--patches", patches,
-          "Patches that a picture is cut into, to fill the stages: not exact where it is more than one")
-      ->check(CLI::Range(1, 4096));
+  auto* count =
+      command
+          .add_option(
+              "--patches", patches,
+              "Patches that a picture is cut into, to fill the stages: not exact where it is more than one")
+          ->check(CLI::Range(1, 4096));
+  auto* budget =
+      command
+          .add_option("--max-error", max_error,
+                      "Choose patches, whole steps and how keys and values are carried on by a "
+                      "short calibration: a mean difference of so many 1/255 of a pixel's range is "
+                      "allowed; pictures stay whole where nothing is within it")
+          ->check(CLI::Range(0.0, 255.0));
+  budget->excludes(count);
   add_steps_to(command);
 }
 
@@ -111,6 +120,16 @@ void PictureFlags::add_steps_to(CLI::App& command) {
           "from the steps before, linear (default) or curved: for runs of about twenty steps and at most "
           "four patches")
       ->check(CLI::IsMember({"off", "linear", "curved"}));
+  add_tile(command, tile);
+}
+
+void add_tile(CLI::App& command, std::int64_t& tile) {
+  command
+      .add_option(
+          "--tile", tile,
+          "Decode pictures in tiles of so many pixels a side, as diffusers' enable_tiling does with 256: "
+          "less memory, and pixels that are others by a little (default: whole)")
+      ->check(CLI::Range(1, 65536));
 }
 
 RunOptions ComputeFlags::run_options() const {
@@ -125,7 +144,7 @@ void ComputeFlags::check_for(const Recipe& recipe) const {
   if (encoders == "all" && (!recipe.encoder || recipe.refinement))
     throw_usage(
         std::string("--encoders all: ") +
-        (recipe.refinement ? "the texts of pictures are read by rank 0 alone" : "this model has no encoder") +
+        (recipe.refinement ? "the texts of pictures are read by one rank" : "this model has no encoder") +
         "; leave it out");
   if (!recipe.refinement) return;
   refuse_for_pictures(chunk.has_value(), "--chunk");
@@ -134,10 +153,15 @@ void ComputeFlags::check_for(const Recipe& recipe) const {
 }
 
 void PictureFlags::check_for(const Recipe& recipe) const {
-  if (!recipe.refinement) refuse_for_tokens(patches > 1, "--patches " + std::to_string(patches));
+  if (recipe.refinement) return;
+  refuse_for_tokens(patches > 1, "--patches " + std::to_string(patches));
+  refuse_for_tokens(max_error.has_value(), "--max-error");
+  refuse_for_tokens(tile > 0, "--tile");
 }
 
 PatchFlags PictureFlags::patch_flags() const {
+  if (max_error && !whole_steps.empty())
+    throw_usage("--max-error chooses the whole steps itself; leave --whole-steps out, or say --patches");
   if (patches == 1 && !whole_steps.empty())
     throw_usage("--whole-steps says which steps are not cut into patches; say --patches too");
   if (patches == 1 && !extrapolate.empty())

@@ -54,15 +54,18 @@ void refuse_for_tokens(bool given, const std::string& flag);
 // How pictures are cut: run and verify.
 struct PictureFlags {
   std::int32_t patches = 1;
-  std::string whole_steps;  // "FIRST,LAST"; empty: see PatchFlags::whole_share
-  std::string extrapolate;  // empty: linear
+  std::string whole_steps;          // "FIRST,LAST"; empty: see PatchFlags::whole_share
+  std::string extrapolate;          // empty: linear
+  std::optional<double> max_error;  // that --patches may make, in 1/255
+  std::int64_t tile = 0;            // pixels; 0: decoded whole
 
   void add_to(CLI::App& command);
-  void add_steps_to(CLI::App& command);  // all but --patches
+  void add_steps_to(CLI::App& command);  // all but --patches and --max-error
   PatchFlags patch_flags() const;        // throws usage
   std::string carried_on() const { return extrapolate.empty() ? "linear" : extrapolate; }
   void check_for(const Recipe& recipe) const;  // throws usage: patches of a model that makes no pictures
 };
+void add_tile(CLI::App& command, std::int64_t& tile);
 
 // --encoders, of commands that make a plan.
 void add_encoders(CLI::App& command, std::string& encoders);

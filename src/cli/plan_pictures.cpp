@@ -4,9 +4,12 @@
 #include <array>
 #include <cstdio>
 
+#include "cli/flags.hpp"
+#include "codec/video_decoder.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "pipeline/carry_on.hpp"
+#include "pipeline/picture_maker.hpp"
 #include "schedule/refinement_policy.hpp"
 #include "slice/refinement_executor.hpp"
 
@@ -21,6 +24,7 @@ void PicturePlanFlags::add_to(CLI::App& command) {
   command.add_option("--guidance-scale", guidance, "1: no guidance, one branch a request")
       ->check(CLI::NonNegativeNumber);
   command.add_option("--patches", patches, "Patches that a picture is cut into")->check(CLI::Range(1, 4096));
+  add_tile(command, tile);
 }
 
 std::string PicturePlanFlags::given() const {
@@ -29,7 +33,8 @@ std::string PicturePlanFlags::given() const {
   if (frames > 0) return "--num-frames";
   if (steps > 0) return "--steps";
   if (guidance >= 0) return "--guidance-scale";
-  return patches > 1 ? "--patches" : "";
+  if (patches > 1) return "--patches";
+  return tile > 0 ? "--tile" : "";
 }
 
 PicturePlan plan_pictures(const Recipe& recipe, const Plan& plan, const PicturePlanFlags& flags,
@@ -54,8 +59,22 @@ PicturePlan plan_pictures(const Recipe& recipe, const Plan& plan, const PictureP
   if ((frames - 1) % codec.time_scale() != 0)
     throw_usage("--num-frames " + std::to_string(frames) + ": this model makes one frame and multiples of " +
                 std::to_string(codec.time_scale()) + " more");
+  const codec::LatentSize latent = {.frames = (frames - 1) / codec.time_scale() + 1,
+                                    .height = sides[1].first / codec.space_scale(),
+                                    .width = sides[2].first / codec.space_scale()};
+  const auto colours = static_cast<std::uint64_t>(3 * frames * sides[1].first * sides[2].first);
+  pictures.decoding_bytes = codec::decoding_bytes(codec, latent) + colours;
+  if (const auto tiling = tiling_of(flags.tile, codec)) {
+    // Of tiles all frames are kept, in floats, until their borders are faded into one another.
+    const auto places = tiling->size / codec.space_scale();
+    const codec::LatentSize tile = {.frames = latent.frames,
+                                    .height = std::min(places, latent.height),
+                                    .width = std::min(places, latent.width)};
+    pictures.tiled_bytes = codec::decoding_bytes(codec, tile) + colours * (1 + sizeof(float));
+  }
   pictures.branches = (flags.guidance < 0 ? defaults.guidance : flags.guidance) > 1 ? 2 : 1;
   pictures.text_rows = stack.text_rows;
+  pictures.encoder = plan.encoders.front();
   pictures.steps = or_own(flags.steps, defaults.steps);
   pictures.patches = flags.patches;
   pictures.carry_bytes = static_cast<std::uint64_t>(pictures.tokens * recipe.hidden) * sizeof(float);
@@ -90,17 +109,21 @@ std::vector<double> simulate_pictures(const Plan& plan, const PicturePlan& pictu
 }
 
 Json to_json(const PicturePlan& pictures) {
-  return {{"tokens", pictures.tokens},       {"branches", pictures.branches},
-          {"text_rows", pictures.text_rows}, {"patches", pictures.patches},
-          {"kv_bytes", pictures.kv_bytes},   {"carry_bytes", pictures.carry_bytes}};
+  Json decoding = {{"bytes", pictures.decoding_bytes}};
+  if (pictures.tiled_bytes) decoding["tiled_bytes"] = *pictures.tiled_bytes;
+  return {{"decoding", std::move(decoding)},    {"tokens", pictures.tokens},
+          {"branches", pictures.branches},      {"text_rows", pictures.text_rows},
+          {"patches", pictures.patches},        {"kv_bytes", pictures.kv_bytes},
+          {"carry_bytes", pictures.carry_bytes}};
 }
 
 void print(const PicturePlan& pictures, const Recipe& recipe) {
   std::printf(
-      "The stack's %lld layers are cut. The text encoder (%zu layers) and the codec are on rank 0; a text "
+      "The stack's %lld layers are cut. The text encoder (%zu layers) is on rank %d, the codec on rank 0; a "
+      "text "
       "travels once "
       "a request, %lld rows for each of %d branches; from stage to stage travels one tensor a pass, %s.\n",
-      static_cast<long long>(recipe.depth()), recipe.encoder->blocks.size(),
+      static_cast<long long>(recipe.depth()), recipe.encoder->blocks.size(), pictures.encoder,
       static_cast<long long>(pictures.text_rows), pictures.branches,
       human_bytes(pictures.carry_bytes).c_str());
   std::printf("A request of %lld tokens%s takes keys and values of:", static_cast<long long>(pictures.tokens),
@@ -108,6 +131,10 @@ void print(const PicturePlan& pictures, const Recipe& recipe) {
   for (std::size_t rank = 0; rank < pictures.kv_bytes.size(); ++rank)
     std::printf(" rank %zu %s%s", rank, human_bytes(pictures.kv_bytes[rank]).c_str(),
                 rank + 1 == pictures.kv_bytes.size() ? ".\n" : ",");
+  std::printf("Decoding it takes %s of rank 0, beside the codec's weights",
+              human_bytes(pictures.decoding_bytes).c_str());
+  if (pictures.tiled_bytes) std::printf("; in tiles %s", human_bytes(*pictures.tiled_bytes).c_str());
+  std::printf(".\n");
 }
 
 }  // namespace diffuse

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct PicturePlanFlags {
   std::int64_t steps = 0;
   double guidance = -1;  // negative: the model's own
   std::int32_t patches = 1;
+  std::int64_t tile = 0;  // see add_tile()
 
   void add_to(CLI::App& command);
   std::string given() const;  // the first flag that was given; empty where none was
@@ -32,11 +34,15 @@ struct PicturePlan {
   std::int64_t text_rows = 0;  // that each branch reads
   std::int64_t steps = 0;
   std::int32_t patches = 1;
+  std::int32_t encoder = 0;             // the rank that encodes texts
   std::vector<std::uint64_t> kv_bytes;  // a rank: keys and values of a request's branches
-  std::uint64_t carry_bytes = 0;        // what travels from stage to stage for a whole pass
+  // What the codec takes of rank 0 for a picture at a time, beside its weights: whole, and in tiles.
+  std::uint64_t decoding_bytes = 0;
+  std::optional<std::uint64_t> tiled_bytes;
+  std::uint64_t carry_bytes = 0;  // what travels from stage to stage for a whole pass
 };
 
-// Throws usage where the model makes no pictures of that size.
+// Throws usage where the model makes no pictures, or its codec no tiles, of that size.
 PicturePlan plan_pictures(const Recipe& recipe, const Plan& plan, const PicturePlanFlags& flags,
                           Compute compute);
 

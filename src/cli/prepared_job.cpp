@@ -3,10 +3,13 @@
 namespace diffuse {
 
 PreparedJob prepare_job(const Job& job, const Model& model, std::int64_t kv_pages,
-                        const PatchFlags& patches) {
+                        const PictureSettings& settings) {
+  const auto& patches = settings.patches;
   if (model.recipe.refinement) {
     const auto side = PictureSide::open(model.folder, *model.recipe.video);
-    return PictureJob{prepare_pictures(job, side, model.recipe, patches, kv_pages), patches};
+    const auto tiling = tiling_of(settings.tile, *model.recipe.video);
+    return PictureJob{prepare_pictures(job, side, model.recipe, patches, kv_pages), patches,
+                      settings.max_error, tiling};
   }
   TokenJob prepared{TextSide::open(model.folder), {}};
   prepared.requests = prepare(job, prepared.text, limits_of(model.recipe, kv_pages * kPageTokens));

@@ -56,7 +56,7 @@ Json journal_identity(const Json& from) {
                          provenance_key::kCompute, provenance_key::kSimd}) {
     identity[std::string(key)] = from.at(std::string(key));
   }
-  for (const auto key : {provenance_key::kCodec, provenance_key::kPatches}) {
+  for (const auto key : {provenance_key::kCodec, provenance_key::kPatches, provenance_key::kTiles}) {
     const std::string name(key);
     if (from.contains(name)) identity[name] = from.at(name);
   }

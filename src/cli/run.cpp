@@ -6,7 +6,9 @@
 #include <map>
 #include <optional>
 
+#include "cli/calibrate.hpp"
 #include "cli/commands.hpp"
+#include "cli/preview_files.hpp"
 #include "cli/provenance.hpp"
 #include "cli/run_job.hpp"
 #include "cli/stop_signals.hpp"
@@ -28,6 +30,7 @@ struct RunFlags {
   std::string output;
   ComputeFlags compute;
   PictureFlags pictures;
+  std::int64_t preview = 0;
   double max_time = 0;
   bool no_resume = false;
   bool trace = false;
@@ -44,8 +47,20 @@ using Finished = std::map<std::uint64_t, RequestResult>;  // by index in the job
 
 bool lacks_trace(const RequestResult& request) {
   return std::any_of(request.samples.begin(), request.samples.end(), [](const Sample& sample) {
-    return (!sample.tokens.empty() || sample.media) && sample.trace.digests.empty();
+    return (!sample.tokens.empty() || sample.media || sample.latent) && sample.trace.digests.empty();
   });
+}
+
+// Whether a result comes of a run of that identity. Keys that a run may lack are `optional`: then the result
+// lacks them too.
+bool is_of(const Json& provenance, const Json& identity, std::initializer_list<std::string_view> optional) {
+  const auto items = identity.items();
+  const bool has_all = std::all_of(items.begin(), items.end(), [&](const auto& item) {
+    return provenance.value(item.key(), Json()) == item.value();
+  });
+  return has_all && std::all_of(optional.begin(), optional.end(), [&](std::string_view key) {
+           return identity.contains(key) || !provenance.contains(key);
+         });
 }
 
 // The requests of an output that is the whole result of this very run already; empty where it is not.
@@ -53,9 +68,7 @@ Finished whole_result(const RunFlags& flags, std::size_t requests, const Json& i
   if (flags.no_resume || !fs::exists(flags.output)) return {};
   auto result = read_result(flags.output);
   if (result.requests.size() != requests) return {};
-  for (const auto& [key, value] : identity.items()) {
-    if (result.provenance.value(key, Json()) != value) return {};
-  }
+  if (!is_of(result.provenance, identity, {provenance_key::kPatches, provenance_key::kTiles})) return {};
   Finished finished;
   for (std::size_t i = 0; i < requests; ++i) {
     auto& request = result.requests[i];
@@ -106,11 +119,30 @@ class Recorder {
       kept_->drop(index, static_cast<std::int64_t>(sample));
   }
 
+  // See JobEvents.
+  std::optional<PatchFlags> patches_before(const Json& provenance) const {
+    if (flags_.no_resume) return std::nullopt;
+    const auto within_budget = [&](const Json& before) -> std::optional<PatchFlags> {
+      const auto cut = before.value(std::string(provenance_key::kPatches), Json::object());
+      if (cut.value("max_error", Json()) != Json(*flags_.pictures.max_error)) return std::nullopt;
+      return patch_flags_of(cut);
+    };
+    const auto path = Journal::path_of(flags_.output);
+    if (const auto before = fs::exists(path) ? Journal::identity_of(path) : Json(); before.is_object()) {
+      // Another run's is refused all the same: measuring first would be for nothing.
+      return within_budget(before).value_or(PatchFlags());
+    }
+    if (!fs::exists(flags_.output)) return std::nullopt;
+    const auto before = read_result(flags_.output).provenance;
+    const bool same = is_of(before, journal_identity(provenance), {provenance_key::kTiles});
+    return same ? within_budget(before) : std::nullopt;
+  }
+
   // Between two steps; null before open().
   const KeptSteps* kept() const { return kept_ ? &*kept_ : nullptr; }
 
   void write(const Result& result, bool whole) {
-    if (nothing_to_do_) return;
+    if (nothing_to_do_ || !kept_) return;
     // Another job's, or an earlier run's.
     if (fs::exists(flags_.output) && !resumed_ && Journal::move_aside(flags_.output))
       log_.line("'" + flags_.output + "' held another result; it is kept as '" + flags_.output + "_prev'");
@@ -164,6 +196,7 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
   const auto plan = ranks.together("planning the slices", [&] {
     flags.compute.check_for(model.recipe);
     flags.pictures.check_for(model.recipe);
+    if (!model.recipe.refinement) refuse_for_tokens(flags.preview > 0, "--preview");
     patches = flags.pictures.patch_flags();
     return make_plan(model.recipe, model.checkpoint.headers(), ranks.size(), flags.compute.slices,
                      flags.compute.copies());
@@ -180,7 +213,9 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
   options.kv_pages = kv_pages_of(flags.compute, ranks, processor, model, plan);
   options.trace = flags.trace;
   PreparedJob prepared;
-  if (ranks.root()) prepared = prepare_job(job, model, options.kv_pages, patches);
+  const PictureSettings pictures{
+      .patches = patches, .max_error = flags.pictures.max_error, .tile = flags.pictures.tile};
+  if (ranks.root()) prepared = prepare_job(job, model, options.kv_pages, pictures);
   Recorder recorder(flags, ranks.log());
   const auto outcome = run_job(
       ranks, *processor.backend, flags.compute, model, plan, prepared, options, command_line, job.sha256,
@@ -192,7 +227,10 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
              const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
              return signals.asked() || (flags.max_time > 0 && elapsed.count() > flags.max_time);
            },
-       .kept = [&] { return recorder.kept(); }});
+       .kept = [&] { return recorder.kept(); },
+       .patches_before = [&](const Json& provenance) { return recorder.patches_before(provenance); },
+       .preview_every = flags.preview,
+       .previews = PreviewFiles::folder_of(flags.output)});
   if (ranks.root()) recorder.write(outcome.result, !outcome.stopped);
   processor.close();
   return ranks.root() ? exit_code(outcome, ranks.log()) : 0;
@@ -208,6 +246,11 @@ void add_run(CLI::App& app, ChosenCommand& chosen, const std::vector<std::string
   command->add_option("-o,--output", flags->output, "Result file")->required();
   flags->compute.add_to(*command);
   flags->pictures.add_to(*command);
+  command
+      ->add_option("--preview", flags->preview,
+                   "Every so many steps, the first frame of what each picture is heading for, as PNG in "
+                   "OUT.h5.previews/")
+      ->check(CLI::Range(1, 100'000));
   command
       ->add_option("--max-time", flags->max_time,
                    "Stop at a safe point after so many seconds; the same command goes on")

@@ -6,16 +6,11 @@
 #include <chrono>
 
 #include "cli/provenance.hpp"
+#include "cli/running.hpp"
 #include "core/error.hpp"
-#include "core/format.hpp"
-#include "job/merge.hpp"
-#include "pipeline/picture_maker.hpp"
-#include "pipeline/pictures.hpp"
 #include "pipeline/sound_maker.hpp"
-#include "sampler/sampler_state.hpp"
 
 namespace diffuse {
-namespace {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -45,6 +40,21 @@ Json ranks_of(const std::vector<StageReport>& stages, const std::vector<LoadRepo
   return ranks;
 }
 
+double busy_share(const std::vector<StageReport>& stages, double seconds) {
+  if (seconds <= 0 || stages.empty()) return 0;
+  double busy = 0;
+  for (const auto& stage : stages) busy += static_cast<double>(stage.busy_ns + stage.encode_ns) * 1e-9;
+  return busy / (seconds * static_cast<double>(stages.size()));
+}
+
+std::function<void(std::size_t, const RequestResult&)> reporter(const JobEvents& events) {
+  return [&events](std::size_t index, const RequestResult& request) {
+    if (events.on_request) events.on_request(index, request);
+  };
+}
+
+namespace {
+
 Json timing_of(const DriverReport& report, const std::vector<LoadReport>& loads, double run_seconds) {
   return {{"run_seconds", run_seconds},
           {"steps", report.steps},
@@ -54,13 +64,6 @@ Json timing_of(const DriverReport& report, const std::vector<LoadReport>& loads,
           {"encode_seconds", static_cast<double>(report.encode_ns) * 1e-9},
           {"generated_tokens_per_second", a_second(report.sampled, run_seconds)},
           {"ranks", ranks_of(report.stages, loads, run_seconds)}};
-}
-
-double busy_share(const std::vector<StageReport>& stages, double seconds) {
-  if (seconds <= 0 || stages.empty()) return 0;
-  double busy = 0;
-  for (const auto& stage : stages) busy += static_cast<double>(stage.busy_ns + stage.encode_ns) * 1e-9;
-  return busy / (seconds * static_cast<double>(stages.size()));
 }
 
 }  // namespace
@@ -92,37 +95,15 @@ std::int64_t kv_pages_of(const ComputeFlags& flags, const Ranks& ranks, const Pr
 
 namespace {
 
-// What of a run is the same whatever it makes.
-struct Running {
-  Ranks& ranks;
-  const Model& model;
-  SplitRun& split;
-  const RunOptions& options;
-  const JobEvents& events;
-  // The codec's SIMD target: that of the ranks where they compute on CPUs too.
-  std::string codec_simd;
-  int threads = 0;
-  // `codec`: what the model's codec computes on, empty where it has none; its tensors' hashes, and what else
-  // must not change before a run goes on. Returns requests that are finished already.
-  std::function<std::map<std::uint64_t, RequestResult>(Result& result, const std::string& codec,
-                                                       const std::map<std::string, std::uint64_t>& hashes,
-                                                       const Json& settings)>
-      loaded;
-};
-
-std::function<void(std::size_t, const RequestResult&)> reporter(const JobEvents& events) {
-  return [&events](std::size_t index, const RequestResult& request) {
-    if (events.on_request) events.on_request(index, request);
-  };
-}
-
 JobOutcome run(const Running& run, const TokenJob& job) {
   const auto& recipe = run.model.recipe;
   JobOutcome outcome;
   std::optional<SoundMaker> sound;
   if (recipe.codec) sound.emplace(*recipe.codec, run.model.checkpoint, run.threads, run.codec_simd);
-  auto kept = run.loaded(outcome.result, sound ? sound->target() : std::string(),
-                         sound ? sound->hashes() : std::map<std::string, std::uint64_t>(), Json());
+  auto kept = run.loaded(outcome.result,
+                         run.provenance(sound ? sound->target() : std::string(),
+                                        sound ? sound->hashes() : std::map<std::string, std::uint64_t>()),
+                         Json::object());
   Answers answers(job.requests, job.text, recipe.depth() + 1, std::move(kept), reporter(run.events),
                   sound ? &*sound : nullptr);
   const auto start = std::chrono::steady_clock::now();
@@ -131,6 +112,7 @@ JobOutcome run(const Running& run, const TokenJob& job) {
   run_options.watched = answers.watched();
   driver_events.stop = run.events.stop;
   driver_events.progress = [&](const std::string& state) { run.ranks.log().progress(state); };
+  run.next_run();
   const auto report = run.split.run(answers.sequences(), run_options, driver_events);
   outcome.result.requests = answers.take();
   outcome.run_seconds = seconds_since(start);
@@ -142,99 +124,13 @@ JobOutcome run(const Running& run, const TokenJob& job) {
   return outcome;
 }
 
-// A latent is kept no more often than that: writing it must not hold up a pass.
-constexpr std::chrono::seconds kKeepEvery{10};
-
-// Steps of the pictures of a run, kept and found again; nowhere where `store` is null.
-class Keeper {
- public:
-  Keeper(const KeptSteps* store, const Pictures& pictures, std::size_t count)
-      : store_(store), pictures_(pictures), last_(count, std::chrono::steady_clock::now()) {}
-
-  void on_step(std::size_t index, const SteppedPicture& stepped) {
-    const auto now = std::chrono::steady_clock::now();
-    if (!stepped.can_start || now - last_[index] < kKeepEvery) return;
-    last_[index] = now;
-    keep(index, stepped.state());
-  }
-
-  void keep(std::size_t index, const PictureState& state) const {
-    if (store_ == nullptr) return;
-    const auto [request, sample] = pictures_.of(index);
-    store_->keep(request, sample,
-                 {state.step, {state.rows.begin(), state.rows.end()}, to_bytes(state.state)});
-  }
-
- private:
-  const KeptSteps* store_;
-  const Pictures& pictures_;
-  std::vector<std::chrono::steady_clock::time_point> last_;
-};
-
-JobOutcome run(const Running& run, const PictureJob& job) {
-  const auto& recipe = run.model.recipe;
-  JobOutcome outcome;
-  PictureMaker maker(recipe, run.model.checkpoint, run.threads, run.codec_simd);
-  const auto& settings = job.patches.settings;
-  Json patches;
-  if (settings.patches > 1)
-    patches = {{"patches", settings.patches},
-               {"whole_first", job.patches.whole_share ? Json("a fifth") : Json(settings.whole_first)},
-               {"whole_last", settings.whole_last},
-               {"extrapolate", name_of(job.patches.carry_on)}};
-  auto finished = run.loaded(outcome.result, maker.target(), maker.hashes(), patches);
-  const auto* store = run.events.kept ? run.events.kept() : nullptr;
-  const Pictures::Resume resume = [&](std::size_t request,
-                                      std::int64_t sample) -> std::optional<Pictures::Kept> {
-    auto found = store == nullptr ? std::nullopt : store->find(request, sample);
-    if (!found) return std::nullopt;
-    return Pictures::Kept{found->step, std::move(found->rows), sampler_state_of(found->sampler)};
-  };
-  Pictures pictures(
-      job.requests, *recipe.refinement, job.patches, recipe.depth() + 1, std::move(finished),
-      [&](const PreparedPicture& request, std::span<const float> latent) {
-        return maker.make(request, latent);
-      },
-      reporter(run.events), run.options.trace ? Pictures::Resume() : resume);
-  auto all = pictures.take_pictures();
-  Keeper keeper(store, pictures, all.size());
-  const auto resumed = std::ranges::count_if(all, [](const Picture& each) { return each.first_step > 0; });
-  if (resumed > 0)
-    run.ranks.log().line(std::to_string(resumed) + " go on from the steps that were kept of them");
-  const auto start = std::chrono::steady_clock::now();
-  const auto total = all.size();
-  std::vector<std::int64_t> steps_of;
-  for (const auto& picture : all) steps_of.push_back(static_cast<std::int64_t>(picture.scheduler->steps()));
-  auto events = pictures.events();
-  events.stop = run.events.stop;
-  events.on_stopped = [&](std::size_t index, const PictureState& state) { keeper.keep(index, state); };
-  std::uint64_t done = 0;
-  events.on_step = [&](std::size_t index, const SteppedPicture& stepped) {
-    keeper.on_step(index, stepped);
-    pictures.go_on();
-    ++done;
-    const auto each = seconds_since(start) / static_cast<double>(done);
-    const auto [request, sample] = pictures.of(index);
-    run.ranks.log().progress("request " + job.requests[request].id + ", step " +
-                             std::to_string(stepped.step) + " of " + std::to_string(steps_of[index]) + ", " +
-                             fixed(each, 2) + " s a step of " + std::to_string(total) +
-                             (total == 1 ? " picture" : " pictures"));
-  };
-  const auto report = run.split.refine(std::move(all), run.options, events);
-  outcome.result.requests = pictures.take();
-  outcome.run_seconds = seconds_since(start);
-  outcome.stopped = report.stopped;
-  outcome.busy = busy_share(report.stages, outcome.run_seconds);
-  outcome.steps_per_second = a_second(report.steps, outcome.run_seconds);
-  outcome.result.timing = {
-      {"run_seconds", outcome.run_seconds},
-      {"passes", report.passes},
-      {"steps", report.steps},
-      {"seconds_per_step", report.steps == 0 ? 0.0 : outcome.run_seconds / static_cast<double>(report.steps)},
-      {"encode_seconds", static_cast<double>(report.encode_ns) * 1e-9},
-      {"ranks", ranks_of(report.stages, run.split.loads(), outcome.run_seconds)}};
-  return outcome;
+JobOutcome run(const Running& running, const PictureJob& job) {
+  return run_pictures(running, job);
 }
+
+// What rank 0 tells the others before each run, and when there are no more.
+constexpr const char* kRun = "run";
+constexpr const char* kNoMore = "end";
 
 }  // namespace
 
@@ -244,14 +140,16 @@ JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, co
                    const JobEvents& events) {
   SplitRun split(model.recipe, model.checkpoint, plan, ranks.transport(), backend, ranks.log());
   if (!ranks.root()) {
-    split.follow();
+    while (ranks.broadcast({}) == kRun) split.follow();
     return {};
   }
-  const auto loaded = [&](Result& result, const std::string& codec,
-                          const std::map<std::string, std::uint64_t>& hashes, const Json& settings) {
-    result.provenance = provenance_of(command_line, ranks, backend, model, plan, job_hash,
-                                      split.tensors_hash(hashes), codec, flags.threads);
-    if (!settings.is_null()) result.provenance[std::string(provenance_key::kPatches)] = settings;
+  const auto provenance = [&](const std::string& codec, const std::map<std::string, std::uint64_t>& hashes) {
+    return provenance_of(command_line, ranks, backend, model, plan, job_hash, split.tensors_hash(hashes),
+                         codec, flags.threads);
+  };
+  const auto loaded = [&](Result& result, Json of, const Json& settings) {
+    for (const auto& [key, value] : settings.items()) of[key] = value;
+    result.provenance = std::move(of);
     auto kept =
         events.on_loaded ? events.on_loaded(result.provenance) : std::map<std::uint64_t, RequestResult>();
     if (!kept.empty()) {
@@ -261,15 +159,23 @@ JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, co
     }
     return kept;
   };
+  std::vector<std::int64_t> stage_layers;
+  for (const auto& slice : plan.ranks)
+    if (!slice.idle()) stage_layers.push_back(slice.layers());
   const Running running{.ranks = ranks,
                         .model = model,
                         .split = split,
                         .options = options,
+                        .stage_layers = stage_layers,
                         .events = events,
                         .codec_simd = backend.name() == "cpu" ? backend.target() : std::string(),
                         .threads = flags.threads,
-                        .loaded = loaded};
-  return std::visit([&](const auto& each) { return run(running, each); }, job);
+                        .provenance = provenance,
+                        .loaded = loaded,
+                        .next_run = [&] { ranks.broadcast(kRun); }};
+  auto outcome = std::visit([&](const auto& each) { return run(running, each); }, job);
+  ranks.broadcast(kNoMore);
+  return outcome;
 }
 
 }  // namespace diffuse

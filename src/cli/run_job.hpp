@@ -33,6 +33,12 @@ struct JobEvents {
   std::function<bool()> stop;
   // Where steps of pictures are kept, once on_loaded was called; may be null.
   std::function<const KeptSteps*()> kept;
+  // Before on_loaded, where patches are chosen within an error budget: how the run cut pictures that this one
+  // goes on with; nothing where there is none. `provenance` lacks how pictures are made.
+  std::function<std::optional<PatchFlags>(const Json& provenance)> patches_before;
+  // Previews of pictures every so many steps, as files of this folder; 0: none.
+  std::int64_t preview_every = 0;
+  std::filesystem::path previews = {};
 };
 
 struct JobOutcome {

@@ -46,6 +46,12 @@ fs::path with_ending(const std::string& report, const std::string& ending) {
   return path;
 }
 
+// What patches change is measured by pixels, whatever the job wants back.
+void ask_for_frames(PreparedJob& job) {
+  if (auto* pictures = std::get_if<PictureJob>(&job))
+    for (auto& request : pictures->requests) request.output.frames = true;
+}
+
 class Verifier {
  public:
   Verifier(const VerifyFlags& flags, Ranks& ranks, const std::vector<std::string>& command_line)
@@ -135,6 +141,7 @@ class Verifier {
     std::erase(patches, 1);  // one patch is the whole, and the splits are held against it
     flags_.compute.check_for(model_->recipe);
     auto pictures = flags_.pictures;
+    pictures.check_for(model_->recipe);
     for (const auto each : patches) {
       pictures.patches = static_cast<std::int32_t>(each);
       pictures.check_for(model_->recipe);
@@ -149,7 +156,11 @@ class Verifier {
     pictures.patches = static_cast<std::int32_t>(patches);
     const auto flags = pictures.patch_flags();
     PreparedJob job;
-    if (ranks_.root()) job = prepare_job(job_, *model_, kv_pages_, flags);
+    if (ranks_.root()) {
+      job = prepare_job(job_, *model_, kv_pages_,
+                        {.patches = flags, .max_error = {}, .tile = flags_.pictures.tile});
+      ask_for_frames(job);
+    }
     const auto run = run_plan(plan_of(count, flags_.compute.slices),
                               {.processor = processor_, .flags = flags_.compute, .requests = job}, false);
     if (!ranks_.root()) return;
@@ -212,7 +223,9 @@ class Verifier {
       return least;
     });
     if (!ranks_.root()) return;
-    prepared_ = prepare_job(job_, *model_, kv_pages_, {});
+    prepared_ =
+        prepare_job(job_, *model_, kv_pages_, {.patches = {}, .max_error = {}, .tile = flags_.pictures.tile});
+    if (!patches_asked_for().empty()) ask_for_frames(prepared_);
   }
 
   // What a run is made on.

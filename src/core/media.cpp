@@ -78,6 +78,21 @@ std::string media_flaw(const MediaArray& media) {
   return {};
 }
 
+std::string latent_flaw(const LatentArray& latent) {
+  CheckedSize elements = 1;
+  for (const auto size : {latent.channels, latent.frames, latent.height, latent.width}) {
+    if (size < 1) return "a latent with a size below 1";
+    elements = elements * static_cast<std::uint64_t>(size);
+  }
+  return elements == latent.values.size() ? "" : "a latent with other elements than its sizes say";
+}
+
+std::string describe(const LatentArray& latent) {
+  std::string text = "latent, " + std::to_string(latent.channels);
+  for (const auto size : {latent.frames, latent.height, latent.width}) text += " x " + std::to_string(size);
+  return text;
+}
+
 std::string describe(const MediaArray& media) {
   const std::string kind(name_of(media.kind));
   const auto size = std::to_string(media.width) + " x " + std::to_string(media.height);

@@ -40,6 +40,24 @@ MediaArray sound_of(std::span<const float> samples, std::int64_t channels, std::
 // a sound with a height); empty where they are one.
 std::string media_flaw(const MediaArray& media);
 
+// What a codec decodes into a picture or a video, as a scheduler's last step leaves it: [channels, frames,
+// height, width] in row-major order. Frames and sides are the latent's own, not those of the pixels.
+struct LatentArray {
+  std::int64_t channels = 0;
+  std::int64_t frames = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::vector<float> values;
+
+  bool operator==(const LatentArray&) const = default;
+};
+
+// Why these values are no latent; empty where they are one.
+std::string latent_flaw(const LatentArray& latent);
+
+// "latent, 16 x 21 x 60 x 104".
+std::string describe(const LatentArray& latent);
+
 // For a person: "sound, 2.5 s, 32000 Hz, mono"; "video, 81 frames of 832 x 480, 16 a second".
 std::string describe(const MediaArray& media);
 

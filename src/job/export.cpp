@@ -5,10 +5,10 @@
 #include <cctype>
 #include <cstdio>
 #include <fstream>
-#include <unordered_set>
 
 #include "core/error.hpp"
 #include "core/utf8.hpp"
+#include "job/npy.hpp"
 #include "job/transcript.hpp"
 #include "job/wav.hpp"
 
@@ -93,19 +93,6 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Hands out names that differ without regard to case: a folder may be copied to a system that ignores it.
-class Names {
- public:
-  std::string take(const std::string& wanted) {
-    std::string name = wanted;
-    for (int i = 2; !taken_.insert(lower(name)).second; ++i) name = wanted + "~" + std::to_string(i);
-    return name;
-  }
-
- private:
-  std::unordered_set<std::string> taken_;
-};
-
 void write_file(const std::filesystem::path& path, const std::string& bytes) {
   std::error_code ignored;
   std::filesystem::remove(path, ignored);  // a link of that name must not lead the text elsewhere
@@ -151,6 +138,14 @@ std::string write_media(const std::filesystem::path& folder, const std::string& 
   return name + made.at(0).ending;
 }
 
+std::string write_latent(const std::filesystem::path& folder, const std::string& name,
+                         const LatentArray& latent) {
+  const std::array<std::int64_t, 4> shape = {latent.channels, latent.frames, latent.height, latent.width};
+  const auto file = name + ".latent.npy";
+  write_file(folder / file, npy_file(latent.values, shape));
+  return file;
+}
+
 // Beside NAME.txt: subtitles, a table and JSON.
 void write_transcript(const std::filesystem::path& name, const Transcript& transcript) {
   write_file(name.string() + ".srt", transcript_srt(transcript));
@@ -166,6 +161,13 @@ Json facts_of(const MediaArray& media) {
           {"rate", media.rate}};
 }
 
+Json facts_of(const LatentArray& latent) {
+  return {{"channels", latent.channels},
+          {"frames", latent.frames},
+          {"height", latent.height},
+          {"width", latent.width}};
+}
+
 Json line_of(const RequestResult& request) {
   Json line = {{"id", request.id},
                {"status", name_of(request.status)},
@@ -176,6 +178,14 @@ Json line_of(const RequestResult& request) {
 }
 
 }  // namespace
+
+// A folder may be copied to a system that ignores case.
+std::string FileNames::take(const std::string& id, std::size_t sample, std::size_t samples) {
+  const auto wanted = safe_name(id) + (samples > 1 ? "-" + std::to_string(sample) : "");
+  auto name = wanted;
+  for (int i = 2; !taken_.insert(lower(name)).second; ++i) name = wanted + "~" + std::to_string(i);
+  return name;
+}
 
 std::string show_text(const Result& result, const ShowOptions& options) {
   const auto requests = chosen(result, options.only);
@@ -201,7 +211,8 @@ std::string show_text(const Result& result, const ShowOptions& options) {
       out += "\n" + heading(*request, i) + " (" + std::to_string(sample.tokens.size()) + " tokens, " +
              std::string(name_of(sample.finish)) + ")\n";
       if (sample.media) out += describe(*sample.media) + "\n";
-      if (sample.media && sample.text.empty()) continue;
+      if (sample.latent) out += describe(*sample.latent) + "\n";
+      if ((sample.media || sample.latent) && sample.text.empty()) continue;
       out += visible(shortened(sample.text, options.max_bytes)) + "\n";
     }
   }
@@ -225,6 +236,7 @@ Json show_json(const Result& result, const ShowOptions& options) {
                             {"top_values", sample.logprobs.top_values}};
       if (options.texts && sample.transcript) item["transcript"] = json_of(*sample.transcript);
       if (sample.media) item["media"] = facts_of(*sample.media);
+      if (sample.latent) item["latent"] = facts_of(*sample.latent);
       entry["samples"].push_back(std::move(item));
     }
     requests.push_back(std::move(entry));
@@ -240,7 +252,7 @@ Exported export_result(const Result& result, const std::filesystem::path& folder
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   if (failed) throw_io("making folder '" + folder.string() + "': " + failed.message());
-  Names names;
+  FileNames names;
   std::string lines;
   std::string table = "id,sample,status,finish,prompt_tokens,tokens,seconds,file,message\n";
   Exported exported;
@@ -252,15 +264,16 @@ Exported export_result(const Result& result, const std::filesystem::path& folder
     }
     for (std::size_t i = 0; i < request.samples.size(); ++i) {
       const Sample& sample = request.samples[i];
-      const std::string suffix = request.samples.size() > 1 ? "-" + std::to_string(i) : "";
-      const std::string name = names.take(safe_name(request.id) + suffix);
-      const bool text = !sample.media || !sample.text.empty();
+      const std::string name = names.take(request.id, i, request.samples.size());
+      const bool media = sample.media || sample.latent;
+      const bool text = !media || !sample.text.empty();
       std::string file = name + ".txt";
       if (text)
         write_file(folder / file, sample.transcript ? transcript_text(*sample.transcript) : sample.text);
       if (sample.transcript) write_transcript(folder / name, *sample.transcript);
+      if (sample.latent) file = write_latent(folder, name, *sample.latent);
       if (sample.media) file = write_media(folder, name, *sample.media, files);
-      ++(sample.media ? exported.media : exported.texts);
+      ++(media ? exported.media : exported.texts);
       Json line = line_of(request);
       line["sample"] = i;
       line["finish"] = name_of(sample.finish);
@@ -268,6 +281,7 @@ Exported export_result(const Result& result, const std::filesystem::path& folder
       line["tokens"] = sample.tokens;
       line["file"] = file;
       if (sample.media) line["media"] = facts_of(*sample.media);
+      if (sample.latent) line["latent"] = facts_of(*sample.latent);
       lines += dump(line) + "\n";
       table += csv_row(request, std::to_string(i), std::string(name_of(sample.finish)),
                        std::to_string(sample.tokens.size()), file);

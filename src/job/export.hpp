@@ -5,12 +5,25 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "core/json.hpp"
 #include "job/result.hpp"
 
 namespace diffuse {
+
+// The names of a result's files, of which none stands for two samples on any system: ids become safe, and
+// those that would be equal without regard to case get ~2, ~3, ….
+class FileNames {
+ public:
+  // Of sample `sample` of `samples` of a request: ID, or ID-0, ID-1, … To be asked in the order of the
+  // result.
+  std::string take(const std::string& id, std::size_t sample, std::size_t samples);
+
+ private:
+  std::unordered_set<std::string> taken_;
+};
 
 struct ShowOptions {
   bool texts = true;            // the texts below the summary
@@ -37,15 +50,16 @@ using MediaFiles = std::function<std::vector<MediaFile>(const MediaArray& media)
 
 struct Exported {
   std::uint64_t texts = 0;       // samples that are texts
-  std::uint64_t media = 0;       // and those that are sound, pictures or videos
+  std::uint64_t media = 0;       // and those that are sound, pictures, videos or their latents
   std::uint64_t unfinished = 0;  // requests without an answer: bad or unfinished
 };
 
 // Writes into `folder` (made where missing; files of the same name are replaced): ID.txt for each sample, or
 // ID-0.txt, ID-1.txt, … where a request has several (beside it .srt, .vtt, .tsv and .json where the sample is
 // a transcript, and a line a segment in .txt), ID.wav where the sample is a sound, or what
-// `files` makes of a picture or a video; results.jsonl, a line a sample; results.csv, the table. Ids become
-// safe file names, unique without regard to case. Throws I/O, and as `files` does.
+// `files` makes of a picture or a video, and ID.latent.npy, [channels, frames, height, width], where its
+// latent was asked for; results.jsonl, a line a sample; results.csv, the table. Ids become safe file names,
+// unique without regard to case. Throws I/O, and as `files` does.
 Exported export_result(const Result& result, const std::filesystem::path& folder, const MediaFiles& files);
 
 }  // namespace diffuse

@@ -127,6 +127,18 @@ Journal Journal::open_or_create(const std::filesystem::path& path, const Json& i
   return journal;
 }
 
+Json Journal::identity_of(const std::filesystem::path& path) {
+  const auto text = read_file(path, UINT64_MAX);
+  if (!text.starts_with(kFirstLine)) return {};
+  const auto rest = std::as_bytes(std::span(text)).subspan(kFirstLine.size());
+  Head head{};
+  if (rest.size() < sizeof head) return {};
+  std::memcpy(&head, rest.data(), sizeof head);
+  if (!head.sound() || head.type != kIdentity || head.length > rest.size() - sizeof head) return {};
+  const auto payload = rest.subspan(sizeof head, head.length);
+  return digest64(payload) == head.payload_digest ? wire::Reader(payload, quoted(path)).json() : Json();
+}
+
 bool Journal::move_aside(const std::filesystem::path& path) {
   const job_detail::Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0 && errno == ENOENT) return false;

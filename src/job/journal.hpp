@@ -33,6 +33,9 @@ class Journal {
   // each key that changed with its old and new value.
   static Journal open_or_create(const std::filesystem::path& path, const Json& identity);
 
+  // The identity that the file holds; null where it has none that is sound.
+  static Json identity_of(const std::filesystem::path& path);
+
   // Moves a file (a journal or an old result) to the same name with "_prev" at the end, replacing an older
   // one; for
   // --no-resume. Returns false where there is none. Throws I/O where a run holds it.

@@ -24,6 +24,9 @@ inline constexpr std::array<std::string_view, 4> kMediaSizes = {"frames", "heigh
 inline constexpr std::string_view kSamples = "samples";
 inline constexpr std::string_view kPixels = "pixels";
 
+// Of a result's latents: sizes in the order of the elements.
+inline constexpr std::array<std::string_view, 4> kLatentSizes = {"channels", "frames", "height", "width"};
+
 inline void check_version(std::int64_t found, std::int64_t known, const std::string& what) {
   if (found < 1) throw_bad_data(what + ": format_version " + std::to_string(found) + " was never used");
   if (found > known)

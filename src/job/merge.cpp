@@ -10,9 +10,9 @@
 namespace diffuse {
 namespace {
 
-constexpr std::array<std::string_view, 6> kMustAgree = {provenance_key::kConfig,  provenance_key::kTensors,
-                                                        provenance_key::kCompute, provenance_key::kSimd,
-                                                        provenance_key::kCodec,   provenance_key::kPatches};
+constexpr std::array<std::string_view, 7> kMustAgree = {
+    provenance_key::kConfig, provenance_key::kTensors, provenance_key::kCompute, provenance_key::kSimd,
+    provenance_key::kCodec,  provenance_key::kPatches, provenance_key::kTiles};
 
 const Json* provenance_of(const Part& part, std::string_view key) {
   const auto found = part.result.provenance.find(key);
@@ -52,7 +52,7 @@ std::vector<std::vector<const Part*>> groups_of(std::span<const Part> parts) {
 
 bool same_answer(const RequestResult& a, const RequestResult& b) {
   return std::ranges::equal(a.samples, b.samples, [](const Sample& x, const Sample& y) {
-    return x.tokens == y.tokens && x.text == y.text && x.media == y.media;
+    return x.tokens == y.tokens && x.text == y.text && x.media == y.media && x.latent == y.latent;
   });
 }
 

@@ -17,7 +17,8 @@ inline constexpr std::string_view kTensors = "tensors_sha256";
 inline constexpr std::string_view kCompute = "compute";
 inline constexpr std::string_view kSimd = "simd";
 inline constexpr std::string_view kBackend = "backend";
-inline constexpr std::string_view kCodec = "codec";      // of media; what it computes on
+inline constexpr std::string_view kCodec = "codec";  // of media; what it computes on
+inline constexpr std::string_view kTiles = "tiles";  // of pictures; what they were decoded in, if in tiles
 inline constexpr std::string_view kPatches = "patches";  // of pictures; how they were cut, where they were
 }  // namespace provenance_key
 

@@ -74,6 +74,7 @@ struct Sample {
   std::optional<Transcript> transcript = {};  // of speech; `text` is its text, `tokens` all that were kept
   // What the answer is, where it is no text. Of sound, `tokens` are its codes, [codebooks, frames].
   std::optional<MediaArray> media = {};
+  std::optional<LatentArray> latent = {};  // of a picture or a video, where it was asked for
 };
 
 struct RequestResult {

@@ -178,6 +178,27 @@ void write_media(hid_t file, const std::vector<RequestResult>& requests) {
   }
 }
 
+// As write_media.
+void write_latents(hid_t file, const std::vector<RequestResult>& requests) {
+  if (!any_sample(requests, [](const Sample& sample) { return sample.latent.has_value(); })) return;
+  std::array<std::vector<std::int64_t>, 4> sizes;
+  Flat<float> elements;
+  const LatentArray none;
+  for (const auto& request : requests) {
+    for (const auto& sample : request.samples) {
+      const auto& latent = sample.latent ? *sample.latent : none;
+      const std::array<std::int64_t, 4> own = {latent.channels, latent.frames, latent.height, latent.width};
+      for (std::size_t i = 0; i < own.size(); ++i) sizes[i].push_back(own[i]);
+      elements.add(latent.values);
+    }
+  }
+  const auto group = h5::create_group(file, "latent");
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    write_array(group.get(), std::string(layout::kLatentSizes[i]), sizes[i]);
+  write_array(group.get(), "offsets", elements.offsets);
+  write_array(group.get(), "data", elements.data);
+}
+
 void check_sample(const Sample& sample, ExitCode code, const std::string& what) {
   const auto expect = [&](bool holds, const char* problem) {
     if (!holds) throw Error(code, what + ": " + problem);
@@ -193,6 +214,8 @@ void check_sample(const Sample& sample, ExitCode code, const std::string& what) 
                        static_cast<std::uint64_t>(sample.trace.positions);
   expect(digests == sample.trace.digests.size(),
          "the trace does not have a digest for each layer and position");
+  if (sample.latent)
+    if (const auto flaw = latent_flaw(*sample.latent); !flaw.empty()) expect(false, flaw.c_str());
   if (!sample.media) return;
   if (const auto flaw = media_flaw(*sample.media); !flaw.empty()) expect(false, flaw.c_str());
 }
@@ -230,6 +253,7 @@ void write_result(const std::filesystem::path& path, const Result& result) {
   write_traces(file.get(), result.requests);
   write_transcripts(file.get(), result.requests);
   write_media(file.get(), result.requests);
+  write_latents(file.get(), result.requests);
   h5::write_string(file.get(), "timing", dump(result.timing));
   h5::write_string(file.get(), "provenance", dump(result.provenance));
   h5::write_string(file.get(), "verification", dump(result.verification));

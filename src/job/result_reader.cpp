@@ -172,6 +172,26 @@ void take_media(h5::Input& file, std::vector<Sample>& samples) {
   }
 }
 
+void take_latents(h5::Input& file, std::vector<Sample>& samples) {
+  std::array<std::vector<std::int64_t>, 4> sizes;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const auto path = "latent/" + std::string(layout::kLatentSizes[i]);
+    sizes[i] = file.signed_numbers(path);
+    expect_count(file, path, sizes[i], samples.size());
+  }
+  const auto elements = file.reals<float>("latent/data");
+  const auto offsets = offsets_of(file, "latent/offsets", elements.size(), samples.size());
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const bool none = std::ranges::all_of(sizes, [&](const auto& size) { return size[i] == 0; });
+    if (none && offsets[i] == offsets[i + 1]) continue;
+    samples[i].latent = LatentArray{.channels = sizes[0][i],
+                                    .frames = sizes[1][i],
+                                    .height = sizes[2][i],
+                                    .width = sizes[3][i],
+                                    .values = cut(elements, offsets[i], offsets[i + 1])};
+  }
+}
+
 }  // namespace
 
 Result result_of(h5::Input& file) {
@@ -193,6 +213,7 @@ Result result_of(h5::Input& file) {
   if (file.is_group("trace")) take_traces(file, samples);
   if (file.has("transcript")) take_transcripts(file, samples);
   if (file.is_group("media")) take_media(file, samples);
+  if (file.is_group("latent")) take_latents(file, samples);
   if (!std::ranges::is_sorted(owners)) file.fail("sample/request", "goes back");
   if (!owners.empty() && owners.back() >= result.requests.size())
     file.fail("sample/request", "names a request that is not there");

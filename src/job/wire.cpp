@@ -15,7 +15,7 @@ constexpr std::uint64_t kSealMagic = 0x31305752354844ULL;  // "DH5RW01"
 constexpr std::size_t kSealBytes = 3 * sizeof(std::uint64_t);
 // id, kind, generate, rate, language, task, negative prompt, latent
 constexpr std::size_t kLeastRequest = 8 + 1 + 8 + 8 + 8 + 8 + 8 + 8;
-constexpr std::size_t kLeastSample = 8 + 8 + 1 + 4 * 8 + 3 * 8 + 8 + 1;
+constexpr std::size_t kLeastSample = 8 + 8 + 1 + 4 * 8 + 3 * 8 + 8 + 1 + 5 * 8;
 constexpr std::size_t kLeastResult = 8 + 1 + 8 + 8 + 8 + 8 + 8 + 8;
 
 void write(Writer& out, const Request& request) {
@@ -111,6 +111,22 @@ std::optional<MediaArray> read_media(Reader& in) {
   return media;
 }
 
+void write(Writer& out, const std::optional<LatentArray>& latent) {
+  const LatentArray none;
+  const auto& of = latent ? *latent : none;
+  for (const auto size : {of.channels, of.frames, of.height, of.width}) out.number(size);
+  out.list(of.values);
+}
+
+std::optional<LatentArray> read_latent(Reader& in) {
+  LatentArray latent;
+  for (auto* size : {&latent.channels, &latent.frames, &latent.height, &latent.width})
+    *size = in.number<std::int64_t>();
+  latent.values = in.list<float>();
+  if (latent == LatentArray()) return std::nullopt;
+  return latent;
+}
+
 void write(Writer& out, const Sample& sample) {
   out.list(sample.tokens);
   out.text(sample.text);
@@ -124,6 +140,7 @@ void write(Writer& out, const Sample& sample) {
   out.list(sample.trace.digests);
   out.json(sample.transcript ? json_of(*sample.transcript) : Json::object());
   write(out, sample.media);
+  write(out, sample.latent);
 }
 
 Sample read_sample(Reader& in) {
@@ -144,6 +161,7 @@ Sample read_sample(Reader& in) {
   if (const Json transcript = in.json(); !transcript.empty())
     sample.transcript = transcript_of(transcript, in.what() + ": transcript");
   sample.media = read_media(in);
+  sample.latent = read_latent(in);
   return sample;
 }
 

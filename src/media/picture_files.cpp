@@ -12,12 +12,14 @@ extern "C" {
 
 #include "core/error.hpp"
 #include "media/libav.hpp"
+#include "media/palette.hpp"
 
 namespace diffuse::media {
 namespace {
 
 constexpr double kSlowest = 0.1;
 constexpr double kFastest = 1000;
+constexpr double kFastestGif = 50;
 constexpr std::int64_t kLargestSide = 16383;  // of WebP, and of what H.264 decoders take
 
 void expect(int code, const std::string& what) {
@@ -50,6 +52,17 @@ void fill_opaque(const std::uint8_t* rgb, AVFrame& to) {
     auto* row = reinterpret_cast<std::uint32_t*>(to.data[0] + std::ptrdiff_t{y} * to.linesize[0]);
     for (int x = 0; x < to.width; ++x, rgb += 3)
       row[x] = 0xff000000U | std::uint32_t{rgb[0]} << 16 | std::uint32_t{rgb[1]} << 8 | rgb[2];
+  }
+}
+
+// A byte a pixel, and the colours beside them, opaque.
+void fill_indexed(const Palette& palette, const std::uint8_t* rgb, AVFrame& to) {
+  auto* colours = reinterpret_cast<std::uint32_t*>(to.data[1]);
+  std::fill_n(colours, 256, 0xff000000U);
+  for (std::size_t i = 0; i < palette.colours().size(); ++i) colours[i] |= palette.colours()[i];
+  for (int y = 0; y < to.height; ++y) {
+    auto* row = to.data[0] + std::ptrdiff_t{y} * to.linesize[0];
+    for (int x = 0; x < to.width; ++x, rgb += 3) row[x] = palette.index_of(rgb[0], rgb[1], rgb[2]);
   }
 }
 
@@ -261,6 +274,22 @@ std::string webp_file(const Frames& frames, double frames_per_second) {
   Container container("webp", what);
   container.set("loop", "0");
   return contained(encoder, container, frames, fill_opaque);
+}
+
+std::string gif_file(const Frames& frames, double frames_per_second) {
+  const std::string what = "writing an animated GIF";
+  check(frames, frames_per_second, what);
+  if (frames_per_second > kFastestGif)
+    throw_bad_data(what + ": " + std::to_string(frames_per_second) +
+                   " frames a second, and a GIF shows 50 at most; export WebP or MP4");
+  const AVCodec* codec = avcodec_find_encoder(AV_CODEC_ID_GIF);
+  if (codec == nullptr) throw_refused(what + ": this libav has no GIF encoder; export WebP or MP4");
+  Encoder encoder(*codec, frames, AV_PIX_FMT_PAL8, frames_per_second, what);
+  Container container("gif", what);
+  container.set("loop", "0");
+  const Palette palette(frames);
+  return contained(encoder, container, frames,
+                   [&](const std::uint8_t* rgb, AVFrame& to) { fill_indexed(palette, rgb, to); });
 }
 
 std::string mp4_file(const Frames& frames, double frames_per_second) {

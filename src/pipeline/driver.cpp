@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "pipeline/commander.hpp"
 #include "pipeline/describe.hpp"
+#include "pipeline/encoder_stage.hpp"
 
 namespace diffuse {
 namespace {
@@ -157,18 +158,6 @@ class Driver {
       commander_.send_behind(encode.encoder, flattened(inputs),
                              "a batch to encode, " + describe_batch(command));
     stage_.encode(command, std::move(inputs));
-  }
-
-  // Ids or frames, one input after the other; 4 bytes an element.
-  static std::vector<std::byte> flattened(const std::vector<std::shared_ptr<const EncoderInput>>& inputs) {
-    std::vector<std::byte> bytes;
-    for (const auto& input : inputs) {
-      const auto ids = std::as_bytes(std::span(input->ids));
-      const auto frames = std::as_bytes(std::span(input->frames));
-      bytes.insert(bytes.end(), ids.begin(), ids.end());
-      bytes.insert(bytes.end(), frames.begin(), frames.end());
-    }
-    return bytes;
   }
 
   void carry_out(const Admit& admit) {

@@ -29,8 +29,10 @@ std::vector<std::shared_ptr<const EncoderInput>> inputs_of(const Descriptor& com
   const bool frames = std::holds_alternative<FramesFront>(encoder.front);
   std::vector<std::shared_ptr<const EncoderInput>> inputs;
   for (int i = 0; i < command.entries; ++i) {
-    const auto count = command.entry[static_cast<std::size_t>(i)].first_position;
+    const auto& entry = command.entry[static_cast<std::size_t>(i)];
+    const auto count = entry.first_position;
     auto input = std::make_shared<EncoderInput>();
+    input->padded_rows = entry.rows;
     if (frames) {
       input->frames = taken<float>(bytes, count);
     } else {
@@ -114,6 +116,17 @@ void BatchEncoder::finish() {
     for (const auto& ticket : out.tickets) ticket->wait();
   }
   sent_.clear();
+}
+
+std::vector<std::byte> flattened(const std::vector<std::shared_ptr<const EncoderInput>>& inputs) {
+  std::vector<std::byte> bytes;
+  for (const auto& input : inputs) {
+    const auto ids = std::as_bytes(std::span(input->ids));
+    const auto frames = std::as_bytes(std::span(input->frames));
+    bytes.insert(bytes.end(), ids.begin(), ids.end());
+    bytes.insert(bytes.end(), frames.begin(), frames.end());
+  }
+  return bytes;
 }
 
 StageReport encode_batches(BatchEncoder& encoder, Transport& transport) {

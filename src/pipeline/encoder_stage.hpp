@@ -66,6 +66,10 @@ class BatchEncoder {
   std::int64_t busy_ns_ = 0;
 };
 
+// Inputs of a batch as they travel behind its descriptor: ids or frames, one input after the other, 4 bytes
+// an element.
+std::vector<std::byte> flattened(const std::vector<std::shared_ptr<const EncoderInput>>& inputs);
+
 // The loop of a rank that encodes and has no layers, until `finish`.
 StageReport encode_batches(BatchEncoder& encoder, Transport& transport);
 

@@ -41,6 +41,14 @@ std::vector<float> from_rows(std::span<const float> rows, const TokenGrid& grid,
   return latent;
 }
 
+LatentArray latent_of(std::span<const float> rows, const TokenGrid& grid, const Refinement& stack) {
+  return {.channels = stack.channels,
+          .frames = grid.frames * stack.patch.frames,
+          .height = grid.height * stack.patch.height,
+          .width = grid.width * stack.patch.width,
+          .values = from_rows(rows, grid, stack)};
+}
+
 std::vector<float> in_order_of_rows(std::span<const float> predicted, const Refinement& stack) {
   return turned(predicted, static_cast<std::size_t>(stack.patch.elements()),
                 static_cast<std::size_t>(stack.out_channels));

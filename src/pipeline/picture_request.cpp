@@ -17,9 +17,9 @@
 namespace diffuse {
 namespace {
 
-constexpr std::array<std::string_view, 8> kPictureKeys = {
-    "num_inference_steps", "guidance_scale",        "height", "width",
-    "num_frames",          "num_videos_per_prompt", "seed",   "max_sequence_length"};
+constexpr std::array<std::string_view, 9> kPictureKeys = {
+    "num_inference_steps", "guidance_scale", "height", "width", "num_frames", "num_videos_per_prompt", "seed",
+    "max_sequence_length", "output_type"};
 
 // More than any memory holds, and few enough that sizes of it do not overflow.
 constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
@@ -59,20 +59,6 @@ std::string unknown_reference(const std::string& text) {
   return {};
 }
 
-// What every sample of a request shares: all but the request's number and the rows it starts from, which its
-// memory does not depend on.
-Picture without_start(const PreparedPicture& request, const PatchFlags& patches) {
-  Picture picture;
-  picture.grid = request.grid;
-  picture.texts = request.texts;
-  picture.text_rows = request.text_rows;
-  picture.guidance = request.guidance;
-  picture.patches = patches.settings_of(static_cast<std::int64_t>(request.scheduler->steps()));
-  picture.carry_on = patches.carry_on;
-  picture.scheduler = request.scheduler;
-  return picture;
-}
-
 class Preparer {
  public:
   Preparer(const PictureSide& side, const Recipe& recipe, const PatchFlags& patches, std::int64_t kv_pages)
@@ -84,6 +70,7 @@ class Preparer {
       throw_bad_data("`language` says what to translate a text into, and this model makes pictures of it");
     read_size(out, options);
     out.samples = options.num_videos_per_prompt.value_or(1);
+    out.output = options.output_type.value_or(MediaOutput());
     out.guidance = static_cast<float>(options.guidance_scale.value_or(stack_.defaults.guidance));
     out.text_rows = options.max_sequence_length.value_or(stack_.text_rows);
     out.texts.push_back(text_of(request, out.text_rows));
@@ -282,8 +269,22 @@ PatchSettings PatchFlags::settings_of(std::int64_t steps) const {
   auto of = settings;
   // The first steps decide most, and a fifth of them leaves four stages about three times as fast as one. No
   // fewer than patches read.
-  if (whole_share) of.whole_first = std::max<std::int64_t>(steps / 5, history_of(carry_on)) + 1;
+  const std::int64_t least = history_of(carry_on);
+  if (whole_share) of.whole_first = std::max(steps / 5, least) + 1;
+  if (of_steps > 0) of.whole_first = std::max((of.whole_first * steps + of_steps - 1) / of_steps, least + 1);
   return of;
+}
+
+Picture without_start(const PreparedPicture& request, const PatchFlags& patches) {
+  Picture picture;
+  picture.grid = request.grid;
+  picture.texts = request.texts;
+  picture.text_rows = request.text_rows;
+  picture.guidance = request.guidance;
+  picture.patches = patches.settings_of(static_cast<std::int64_t>(request.scheduler->steps()));
+  picture.carry_on = patches.carry_on;
+  picture.scheduler = request.scheduler;
+  return picture;
 }
 
 Picture make_picture(const PreparedPicture& request, std::size_t index, std::int64_t sample,

@@ -40,6 +40,7 @@ struct PatchFlags {
   CarryOn carry_on = CarryOn::off;
   bool whole_share =
       false;  // settings.whole_first is not used: the part of a request's steps that suits most
+  std::int64_t of_steps = 0;  // settings.whole_first is of so many; of another number as large a part
 
   PatchSettings settings_of(std::int64_t steps) const;  // of a request with so many
 };
@@ -51,6 +52,7 @@ struct PreparedPicture {
   std::int64_t samples = 1;
   std::int64_t prompt_tokens = 0;
   std::int64_t height = 0, width = 0, frames = 1;  // of pixels
+  MediaOutput output;
   TokenGrid grid;
   std::vector<std::shared_ptr<const EncoderInput>> texts;
   std::int64_t text_rows = 0;
@@ -65,6 +67,10 @@ struct PreparedPicture {
 // every stage's budget.
 std::vector<PreparedPicture> prepare_pictures(const Job& job, const PictureSide& side, const Recipe& recipe,
                                               const PatchFlags& patches, std::int64_t kv_pages);
+
+// What every sample of a request shares: all but the request's number and the rows it starts from, which its
+// memory does not depend on.
+Picture without_start(const PreparedPicture& request, const PatchFlags& patches);
 
 // What the samples of a request start from, one behind the other: noise that is drawn in one go, as by a
 // batch of so many, or the latent that was given.

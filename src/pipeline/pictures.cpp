@@ -13,8 +13,10 @@ namespace {
 std::string digest_of(const PreparedPicture& prepared, const RequestResult& result) {
   Sha256 sha;
   for (const auto& text : prepared.texts) sha.update(std::as_bytes(std::span(text->ids)));
-  for (const auto& sample : result.samples)
+  for (const auto& sample : result.samples) {
     if (sample.media) sha.update(sample.media->bytes);
+    if (sample.latent) sha.update(std::as_bytes(std::span(sample.latent->values)));
+  }
   return sha.hex_digest();
 }
 
@@ -76,12 +78,30 @@ RefinementEvents Pictures::events() {
 
 void Pictures::on_latent(std::size_t picture, std::vector<float> rows, const std::string& problem) {
   parts_[picture].refined = true;
+  previews_.erase(picture);
   if (problem.empty()) {
-    latents_.push_back({picture, from_rows(rows, prepared_[owners_[picture].request].grid, stack_)});
+    take_latent(picture, latent_of(rows, prepared_[owners_[picture].request].grid, stack_));
   } else {
     fail(picture, problem);
   }
   decode(false);
+}
+
+void Pictures::take_latent(std::size_t picture, LatentArray latent) {
+  const auto [request, number] = owners_[picture];
+  const auto& prepared = prepared_[request];
+  auto& result = results_[request];
+  if (prepared.output.latent && result.status != Status::bad) {
+    auto& sample = result.samples[static_cast<std::size_t>(number)];
+    sample.latent = latent;
+    sample.finish = Finish::length;
+  }
+  if (prepared.output.frames) {
+    latents_.push_back({picture, std::move(latent.values)});
+    return;
+  }
+  parts_[picture].shown = true;
+  end_part(picture);
 }
 
 void Pictures::fail(std::size_t picture, const std::string& problem) {
@@ -92,8 +112,22 @@ void Pictures::fail(std::size_t picture, const std::string& problem) {
   end_part(picture);
 }
 
-// Takes in what was decoded, and has the next latent decoded.
+void Pictures::preview(std::size_t picture, std::int64_t step, std::span<const float> rows) {
+  previews_[picture] = {step, latent_of(rows, prepared_[owners_[picture].request].grid, stack_)};
+  decode(false);
+}
+
+// Whether one is shown just now; waits for its end where all are waited for.
+bool Pictures::previewing(bool all) {
+  if (!previewing_.valid()) return false;
+  if (!all && previewing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return true;
+  previewing_.get();
+  return false;
+}
+
+// Takes in what was decoded, and has the next latent decoded, or else shown.
 void Pictures::decode(bool all) {
+  if (previewing(all)) return;
   while (!latents_.empty()) {
     const auto& latent = latents_.front();
     const auto [request, number] = owners_[latent.picture];
@@ -119,6 +153,12 @@ void Pictures::decode(bool all) {
       fail(picture, error.what());
     }
   }
+  if (all || previews_.empty()) return;
+  auto next = previews_.extract(previews_.begin());
+  previewing_ =
+      std::async(std::launch::async, [this, picture = next.key(), preview = std::move(next.mapped())] {
+        show_preview_(picture, preview.step, preview.latent);
+      });
 }
 
 void Pictures::on_done(std::size_t picture, std::vector<std::uint64_t> digests, std::int64_t positions) {

@@ -11,6 +11,7 @@
 #include <future>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,14 @@ class Pictures {
   };
   Of of(std::size_t picture) const { return owners_[picture]; }
 
+  // Shows the latent of a picture under way, which stands before a step. Called as Decode is, and never while
+  // that is; throws nothing.
+  using ShowPreview = std::function<void(std::size_t picture, std::int64_t step, const LatentArray& latent)>;
+  void show_previews(ShowPreview show) { show_preview_ = std::move(show); }
+  // A picture is to be shown when no finished one is decoded or waits for it; of previews that wait, a
+  // picture's newest is left.
+  void preview(std::size_t picture, std::int64_t step, std::span<const float> rows);
+
   // What the driver tells; on_step, stop and progress are left to the caller.
   RefinementEvents events();
 
@@ -61,8 +70,10 @@ class Pictures {
 
  private:
   void on_latent(std::size_t picture, std::vector<float> rows, const std::string& problem);
+  void take_latent(std::size_t picture, LatentArray latent);
   void on_done(std::size_t picture, std::vector<std::uint64_t> digests, std::int64_t positions);
   void decode(bool all);
+  bool previewing(bool all);
   void fail(std::size_t picture, const std::string& problem);
   void end_part(std::size_t picture);
 
@@ -77,7 +88,7 @@ class Pictures {
   struct Part {
     bool refined = false;  // its latent is here, or it went wrong
     bool left = false;     // the stages hold nothing of it
-    bool shown = false;    // decoded, or it never will be
+    bool shown = false;    // decoded, or it is not to be
   };
   std::vector<Part> parts_;  // of each picture
   struct Latent {
@@ -85,9 +96,17 @@ class Pictures {
     std::vector<float> values;
   };
   std::deque<Latent> latents_;  // to be decoded; the first of them is
+  struct Preview {
+    std::int64_t step = 0;
+    LatentArray latent;
+  };
+  ShowPreview show_preview_;
+  std::map<std::size_t, Preview> previews_;  // that wait
   std::vector<RequestResult> results_;
   std::vector<std::int64_t> open_samples_;
-  std::future<MediaArray> decoding_;  // destroyed first, for it uses the latents
+  // Destroyed first, for they use the others.
+  std::future<MediaArray> decoding_;
+  std::future<void> previewing_;
 };
 
 }  // namespace diffuse

@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "pipeline/commander.hpp"
 #include "pipeline/describe.hpp"
+#include "pipeline/encoder_stage.hpp"
 #include "pipeline/latent_rows.hpp"
 #include "pipeline/refinement_work.hpp"
 
@@ -65,7 +66,10 @@ class RefinementDriver {
     }
     collect(true);
     if (report_.stopped) leave_pictures();
-    report_.stages = commander_.finish(stage_);
+    // A run that was stopped may leave texts that nobody reads.
+    while (stage_.memories().await()) continue;
+    const auto others = plan_.encoder == 0 ? std::span<const std::int32_t>() : std::span(&plan_.encoder, 1);
+    report_.stages = commander_.finish(stage_, others);
     report_.wall_ns = nanoseconds_since(start);
     return std::move(report_);
   }
@@ -115,12 +119,22 @@ class RefinementDriver {
     return static_cast<std::int32_t>(picture) * kMostBranches + branch;
   }
 
-  // The texts of all its branches in one batch, which this rank encodes at once.
+  // Of a picture that is admitted. Another rank that encodes is given the next one's texts too, and goes
+  // through them while this one is refined.
   void encode(std::size_t index) {
-    const auto& picture = pictures_[index];
     const auto start = Clock::now();
+    const auto end = std::min(index + (plan_.encoder == 0 ? 1 : 2), pictures_.size());
+    for (; given_ < end; ++given_) give_texts(given_);
+    while (stage_.encoding()) stage_.encode_on();
+    report_.encode_ns += nanoseconds_since(start);
+  }
+
+  // The texts of all branches in one batch.
+  void give_texts(std::size_t index) {
+    const auto& picture = pictures_[index];
     Descriptor command;
     command.command = Command::encode;
+    command.encoder = plan_.encoder;
     for (const auto& text : picture.texts) {
       auto& entry = command.entry[command.entries];
       entry.slot = text_number(index, command.entries++);
@@ -128,10 +142,13 @@ class RefinementDriver {
       entry.first_position = static_cast<std::int64_t>(text->ids.size());
       entry.token = static_cast<std::int32_t>(picture.request);
     }
-    commander_.tell(command, "the texts of request " + std::to_string(picture.request));
+    const auto what = "the texts of request " + std::to_string(picture.request);
+    commander_.tell(command, what);
+    if (plan_.encoder != 0) {
+      commander_.tell_also(plan_.encoder, what);
+      commander_.send_behind(plan_.encoder, flattened(picture.texts), what);
+    }
     stage_.encode(command, picture.texts);
-    while (stage_.encoding()) stage_.encode_on();
-    report_.encode_ns += nanoseconds_since(start);
   }
 
   void carry_out(const Encode&) { throw_internal("the schedule of refinement asks for an encoding"); }
@@ -260,9 +277,11 @@ class RefinementDriver {
     ++report_.steps;
     const auto done = pass.step + 1;
     if (events_.on_step) {
-      events_.on_step(pass.request, {.step = done, .can_start = picture.can_start_at(done), .state = [&] {
-                                       return PictureState{done, picture.rows, join_states(state.sampler)};
-                                     }});
+      events_.on_step(
+          pass.request,
+          {.step = done, .can_start = picture.can_start_at(done), .rows = picture.rows, .state = [&] {
+             return PictureState{done, picture.rows, join_states(state.sampler)};
+           }});
     }
     if (done == static_cast<std::int64_t>(picture.scheduler->steps()))
       events_.on_latent(pass.request, picture.rows, {});
@@ -320,6 +339,7 @@ class RefinementDriver {
   std::vector<SampleSpec> slots_;  // for messages
   std::deque<Flight> flights_;
   std::deque<Leaving> leaving_;
+  std::size_t given_ = 0;  // pictures whose texts were given to who encodes
   RefinementReport report_;
 };
 

@@ -62,6 +62,7 @@ struct PictureState {
 struct SteppedPicture {
   std::int64_t step = 0;                // the next one
   bool can_start = false;               // see Picture::can_start_at
+  std::span<const float> rows;          // of the latent; until the call returns
   std::function<PictureState()> state;  // makes it, where somebody wants it
 };
 
@@ -92,6 +93,7 @@ struct RefinementPlan {
   std::vector<std::int64_t> layers;  // of digests that each stage holds: its own, and one more on the first
   std::int64_t kv_pages = 0;
   bool trace = false;
+  std::int32_t encoder = 0;  // the rank that encodes the texts: rank 0, or one without layers
 };
 
 // Pictures that need more than plan.kv_pages throw internal: they are refused before.

@@ -29,15 +29,15 @@ RefinementReport SplitRun::refine(std::vector<Picture> pictures, const RunOption
   const auto setup = agree(mine);
 
   const auto& slice = plan_.ranks.front();
-  if (!slice.encoder) throw_internal("rank 0 does not hold the text encoder of a stack that refines");
   RefinementExecutor executor(recipe_, slice, backend_, weights_, refinement_limits(setup));
   auto encoder = make_encoder(setup.encode_rows);
   Stage stage(RefinementWork(executor, backend_, options.trace), backend_, transport_, recipe_,
-              {.stages = plan_.stages, .flip = options.flip}, &*encoder);
+              {.stages = plan_.stages, .flip = options.flip}, encoder ? &*encoder : nullptr);
   RefinementPlan plan;
   plan.layers = digest_layers(plan_);
   plan.kv_pages = setup.kv_pages;
   plan.trace = options.trace;
+  plan.encoder = plan_.encoders.front();
   auto report = diffuse::refine(stage, transport_, *recipe_.refinement, std::move(pictures), plan, events);
   log_.end_progress();
   return report;

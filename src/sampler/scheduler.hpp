@@ -30,6 +30,8 @@ class Scheduler {
   // The logarithm of alpha / sigma where a step starts: how far it is along the way from noise to data. No
   // less than that of a sigma of 0.9999 of flow, whose first step may start from noise alone.
   double log_signal_to_noise(std::size_t step) const;
+  // Whether its noise levels are those of flow: latent = (1 - sigma) * data + sigma * noise.
+  bool flow() const { return flow_sigmas_; }
   // Unit noise times this is the start latent: 1 but for EulerDiscreteScheduler. (Wan's pipeline starts from
   // unit noise whatever the scheduler says.)
   float start_scale() const { return start_scale_; }

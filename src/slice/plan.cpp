@@ -180,8 +180,7 @@ Plan plan_with(const Recipe& recipe, const TensorHeaders& headers, std::int32_t 
   }
   Plan plan;
   plan.stages = static_cast<std::int32_t>(ranges.size());
-  // Where a stack refines, rank 0 reads the texts: it has the pictures' other ends too.
-  const bool own_rank = plan.stages < ranks && !recipe.refinement;
+  const bool own_rank = plan.stages < ranks;
   for (std::int32_t rank = 0; rank < ranks && recipe.encoder; ++rank) {
     if (copies || rank == (own_rank ? plan.stages : 0)) plan.encoders.push_back(rank);
   }

@@ -44,6 +44,15 @@ EarlyStopping read_early_stopping(const Given& given) {
   return given.value.get<bool>() ? EarlyStopping::yes : EarlyStopping::no;
 }
 
+MediaOutput read_output_type(const Given& given) {
+  const auto word = given.value.is_string() ? given.value.get<std::string>() : std::string();
+  if (word == "latent") return {.frames = false, .latent = true};
+  if (word == "both") return {.frames = true, .latent = true};
+  if (word != "np" && word != "pil" && word != "pt")
+    given.wrong("\"latent\", \"both\", or \"np\", \"pil\" or \"pt\" for frames");
+  return {};
+}
+
 struct Field {
   const char* name;
   void (*set)(GenerateOptions& options, const Given& given);
@@ -118,6 +127,7 @@ constexpr std::array kFields = {
     Field{"num_frames", [](Options& o, const Given& g) { o.num_frames = g.integer(1, 1'000'000); }},
     Field{"num_videos_per_prompt",
           [](Options& o, const Given& g) { o.num_videos_per_prompt = g.integer(1, 1024); }},
+    Field{"output_type", [](Options& o, const Given& g) { o.output_type = read_output_type(g); }},
     Field{"max_sequence_length",
           [](Options& o, const Given& g) { o.max_sequence_length = g.integer(1, 1'000'000); }},
 };

@@ -16,6 +16,14 @@ namespace diffuse {
 
 inline constexpr std::int64_t kDefaultMaxNewTokens = 256;
 
+// What a request for pictures gives back: diffusers' `output_type`, whose "latent" stops before the codec.
+// Its words for frames ("pil", "np", "pt") mean frames here, and "both" is our own.
+struct MediaOutput {
+  bool frames = true;
+  bool latent = false;
+  bool operator==(const MediaOutput&) const = default;
+};
+
 struct GenerateOptions {
   std::int64_t max_new_tokens = kDefaultMaxNewTokens;
   SamplingParams sampling;        // temperature, top_k, top_p, min_p, repetition_penalty, logprobs
@@ -45,6 +53,7 @@ struct GenerateOptions {
   std::optional<std::int64_t> width;
   std::optional<std::int64_t> num_frames;
   std::optional<std::int64_t> num_videos_per_prompt;
+  std::optional<MediaOutput> output_type;
   std::optional<std::int64_t> max_sequence_length;  // rows of text that the stack reads
 };
 

@@ -92,6 +92,143 @@ class PicturesTest(CommandLineTest):
             self.assertEqual(packed["media/pixels"][:].tolist(), plain["media/pixels"][:].tolist())
             self.assertEqual(packed["media/pixels"].shape, (9 * 64 * 64 * 3,))
 
+    def test_latents_in_the_result(self):
+        generate = {**SIZE, "num_inference_steps": 2, "seed": 3}
+        requests = [{"id": kind, "prompt": "a fox", "generate": {**generate, "output_type": kind}} for kind in ("np", "both", "latent")]
+        self.pack("job.h5", requests, DEMO)
+        self.diffuse("run", "job.h5", "-o", "out.h5", "--trace")
+        self.diffuse("run", "job.h5", "-o", "two.h5", "--trace", ranks=2)
+        self.assert_identical("out.h5", "two.h5")
+        shown = self.shown("out.h5")
+        has = {name: [key for key in ("media", "latent") if key in shown[name]["samples"][0]] for name in shown}
+        self.assertEqual(has, {"np": ["media"], "both": ["media", "latent"], "latent": ["latent"]})
+        size = shown["both"]["samples"][0]["latent"]
+        self.diffuse("export", "out.h5", "files")
+        both, alone = ((self.folder / "files" / f"{name}.latent.npy").read_bytes() for name in ("both", "latent"))
+        self.assertEqual(both, alone)
+        self.assertEqual(len(both) % 64, 4 * size["channels"] * size["frames"] * size["height"] * size["width"] % 64)
+        self.assertEqual(sorted(path.name for path in (self.folder / "files").glob("latent*")), ["latent.latent.npy"])
+        self.diffuse("verify", "job.h5", "-o", "report", "--ranks", 1, "--patches", 2, "--whole-steps", "2,0")
+
+    def pixels(self, result):
+        """Of all frames of a job of one video."""
+        self.diffuse("export", result, result + ".files", "--format", "png")
+        frames = sorted((self.folder / (result + ".files")).glob("*/*.png"))
+        self.assertEqual(len(frames), 9)
+        return [pixels_of_png(frame) for frame in frames]
+
+    @staticmethod
+    def mean_difference(a, b):
+        a, b = b"".join(a), b"".join(b)
+        assert len(a) == len(b)
+        return sum(abs(x - y) for x, y in zip(a, b)) / len(a)
+
+    def test_previews(self):
+        generate = {**SIZE, "num_inference_steps": 60, "seed": 3}
+        self.pack("job.h5", [{"id": "a/b", "prompt": "a red circle moving right on a blue background", "generate": generate}], DEMO)
+        self.diffuse("run", "job.h5", "-o", "plain.h5")
+        self.diffuse("run", "job.h5", "-o", "out.h5", "--preview", 20, ranks=2)
+        self.assert_identical("plain.h5", "out.h5")
+        previews = sorted(path.name for path in (self.folder / "out.h5.previews").iterdir())
+        self.assertLessEqual({"a_b.step-0020.png"}, set(previews))
+        self.assertLessEqual(set(previews), {"a_b.step-0020.png", "a_b.step-0040.png"})
+        first = self.pixels("out.h5")[:1]
+        for name in previews:
+            # Noise would be some 70 off.
+            shown = [pixels_of_png(self.folder / "out.h5.previews" / name)]
+            self.assertLess(self.mean_difference(first, shown), 30)
+        # Those of an earlier run go when a picture begins anew.
+        self.write("out.h5.previews/a_b.step-0050.png", "old")
+        self.diffuse("run", "job.h5", "-o", "out.h5", "--preview", 20, "--no-resume")
+        self.assertFalse((self.folder / "out.h5.previews" / "a_b.step-0050.png").exists())
+
+    def test_formats_of_videos(self):
+        self.pack("job.h5", [{"id": "v", "prompt": "a fox", "generate": {**SIZE, "num_inference_steps": 1}}], WAN)
+        self.diffuse("run", "job.h5", "-o", "out.h5")
+        self.diffuse("export", "out.h5", "usual")
+        self.diffuse("export", "out.h5", "asked", "--format", "gif,mp4")
+        names = lambda folder: sorted(path.name for path in (self.folder / folder).iterdir())
+        self.assertEqual(names("usual"), ["results.csv", "results.jsonl", "v", "v.mp4", "v.webp"])
+        self.assertEqual(names("asked"), ["results.csv", "results.jsonl", "v.gif", "v.mp4"])
+        self.assertEqual((self.folder / "asked" / "v.gif").read_bytes()[:6], b"GIF89a")
+        self.assertIn("v.gif", (self.folder / "asked" / "results.csv").read_text())
+        self.assertIn("no list of mp4", self.diffuse("export", "out.h5", "x", "--format", "gif,avi", code=2).err)
+
+    def test_tiles(self):
+        generate = {**SIZE, "height": 64, "width": 64, "num_inference_steps": 3, "seed": 1}
+        self.pack("job.h5", [{"prompt": "a green square moving up on a white background", "generate": generate}], DEMO)
+        self.diffuse("run", "job.h5", "-o", "whole.h5")
+        self.diffuse("run", "job.h5", "-o", "tiled.h5", "--tile", 32)
+        self.diffuse("run", "job.h5", "-o", "one.h5", "--tile", 64)
+        off = self.mean_difference(self.pixels("whole.h5"), self.pixels("tiled.h5"))
+        self.assertTrue(0 < off < 8, off)
+        # A picture that fits into one tile is decoded whole.
+        self.assertEqual(self.pixels("whole.h5"), self.pixels("one.h5"))
+        self.assertIn("holds the whole result", self.diffuse("run", "job.h5", "-o", "tiled.h5", "--tile", 32).err)
+        self.assertNotIn("holds the whole result", self.diffuse("run", "job.h5", "-o", "tiled.h5").err)
+        self.assertIn("32 would do", self.diffuse("run", "job.h5", "-o", "x.h5", "--tile", 33, code=2).err)
+        self.assertIn("would do", self.diffuse("plan", DEMO, "--ranks", 2, "--tile", 1, code=2).err)
+        size = ["--height", 480, "--width", 832, "--num-frames", 81]
+        plain = self.json("plan", DEMO, "--ranks", 2, *size, "--json")["pictures"]["decoding"]
+        tiled = self.json("plan", DEMO, "--ranks", 2, *size, "--tile", 256, "--json")["pictures"]["decoding"]
+        self.assertEqual(plain["bytes"], tiled["bytes"])
+        self.assertNotIn("tiled_bytes", plain)
+        frames = 81 * 480 * 832 * 3
+        self.assertTrue(5 * frames < tiled["tiled_bytes"] < tiled["bytes"] + 4 * frames)
+
+    def test_an_error_budget_chooses_patches(self):
+        generate = {**SIZE, "num_inference_steps": 20, "seed": 1}
+        self.pack("job.h5", [{"prompt": "a red circle moving right on a blue background", "generate": generate}], DEMO)
+        self.diffuse("run", "job.h5", "-o", "whole.h5")
+        whole = self.pixels("whole.h5")
+        loose = ["run", "job.h5", "-o", "loose.h5", "--max-error", 0.5]
+        said = self.diffuse(*loose, ranks=4).err
+        self.assertIn("takes --patches 3 --whole-steps", said)
+        self.assertIn("over one rank by simulation", said)
+        off = self.mean_difference(whole, self.pixels("loose.h5"))
+        self.assertTrue(0 < off <= 0.5, off)
+        flags = said[said.index("takes ") + 6:].split(",0 ", 1)
+        flags = f"{flags[0]},0 {' '.join(flags[1].split()[:2])}".rstrip(",").split()
+        self.diffuse("run", "job.h5", "-o", "same.h5", *flags)
+        self.assert_identical("loose.h5", "same.h5")
+        # Nothing is measured again, whatever the ranks.
+        said = self.diffuse(*loose, ranks=2).err
+        self.assertIn("holds the whole result", said)
+        self.assertNotIn("measuring", said)
+        said = self.diffuse("run", "job.h5", "-o", "none.h5", "--max-error", 0, ranks=4).err
+        self.assertIn("pictures stay whole", said)
+        self.assert_identical("whole.h5", "none.h5")
+        tight = self.diffuse("run", "job.h5", "-o", "tight.h5", "--max-error", 0.00001, ranks=4).err
+        self.assertIn("nothing that was measured is within it", tight)
+        self.assert_identical("whole.h5", "tight.h5")
+        self.assertIn("no patches are needed", self.diffuse("run", "job.h5", "-o", "one.h5", "--max-error", 0.5).err)
+        for wrong in (["--patches", 2], ["--whole-steps", "3,0"]):
+            self.diffuse("run", "job.h5", "-o", "x.h5", "--max-error", 1, *wrong, code=2)
+
+    def test_an_error_budget_on_a_quiet_model(self):
+        quiet = DATA / "refinement" / "wan-quiet"
+        request = self.golden_request(quiet, quiet)
+        self.pack("job.h5", [request], quiet)
+        self.diffuse("run", "job.h5", "-o", "whole.h5")
+        said = self.diffuse("run", "job.h5", "-o", "out.h5", "--max-error", 0.05, ranks=2).err
+        self.assertIn("takes --patches 2 --whole-steps 2,0", said)
+        self.assertLessEqual(self.mean_difference(self.pixels("whole.h5"), self.pixels("out.h5")), 0.05)
+
+    def test_a_choice_within_a_budget_is_kept(self):
+        requests = [{"id": str(i), "prompt": "a blue triangle moving down on a black background",
+                     "generate": {"seed": i, "num_inference_steps": 60 if i else 20}} for i in range(2)]
+        self.pack("job.h5", requests, DEMO, **{**SIZE, "guidance_scale": 1})
+        command = ["run", "job.h5", "-o", "out.h5", "--max-error", 2]
+        self.diffuse("run", "job.h5", "-o", "straight.h5", "--max-error", 2, ranks=4)
+        running = self.start(*command, ranks=4)
+        wait_until(lambda: journalled(self.folder / "out.h5.journal") >= 1, "the short one is finished")
+        send(running.process.pid, signal.SIGUSR1)
+        self.assertEqual(running.wait().code, 75)
+        said = self.diffuse(*command, ranks=2).err
+        self.assertNotIn("measuring", said)
+        self.assertIn("1 of 2 requests were finished before", said)
+        self.assert_identical("straight.h5", "out.h5")
+
     def test_verify(self):
         self.pack("job.h5", [{"prompt": "a fox", "generate": {**SIZE, "num_inference_steps": 2}}], WAN)
         self.diffuse("verify", "job.h5", "-o", "report", ranks=3)
@@ -215,7 +352,8 @@ class PicturesTest(CommandLineTest):
 
     def test_text_has_no_patches(self):
         self.pack("job.h5", ["Once"], PROJECT / "demo" / "lm", max_new_tokens=2)
-        self.assertIn("token by token", self.diffuse("run", "job.h5", "-o", "out.h5", "--patches", 2, code=2).err)
+        for flags in (["--patches", 2], ["--max-error", 1], ["--tile", 256], ["--preview", 5]):
+            self.assertIn("token by token", self.diffuse("run", "job.h5", "-o", "out.h5", *flags, code=2).err)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ class Export : public testing::Test {
       for (auto& sample : request.samples) {
         sample.transcript.reset();
         sample.media.reset();
+        sample.latent.reset();
       }
   }
   std::string file(std::string_view name) const { return read_file(folder_ / "x" / name, 1U << 20); }
@@ -99,6 +100,25 @@ TEST_F(Export, a_sound_is_a_wav_file) {
   EXPECT_EQ(shown["channels"], 2);
   EXPECT_EQ(shown["rate"], 8000);
   EXPECT_THAT(show_text(result_), HasSubstr("sound, 0.00025 s, 8000 Hz, stereo\n"));
+}
+
+TEST_F(Export, a_latent_is_a_npy_file) {
+  auto& sample = result_.requests[0].samples[0];
+  sample.text.clear();
+  sample.latent =
+      LatentArray{.channels = 3, .frames = 1, .height = 1, .width = 2, .values = {0, 1, 2, 3, 4, 5}};
+  const auto exported = export_result(result_, operator_path(folder_), two_files);
+  EXPECT_EQ(exported.media, 1U);
+  EXPECT_THAT(file("results.jsonl"), HasSubstr("\"file\":\"plain.latent.npy\""));
+  EXPECT_EQ(show_json(result_)["requests"][0]["samples"][0]["latent"]["channels"], 3);
+  EXPECT_THAT(show_text(result_), HasSubstr("latent, 3 x 1 x 1 x 2\n"));
+  const auto bytes = file("plain.latent.npy");
+  EXPECT_EQ(bytes.substr(0, 8), std::string("\x93NUMPY\x01\0", 8));
+  EXPECT_THAT(bytes, HasSubstr("'descr': '<f4', 'fortran_order': False, 'shape': (3, 1, 1, 2), }"));
+  EXPECT_EQ(bytes.size() % 64, 24U);
+  float last = 0;
+  std::memcpy(&last, bytes.data() + bytes.size() - sizeof last, sizeof last);
+  EXPECT_EQ(last, 5);
 }
 
 TEST_F(Export, pictures_are_the_files_that_are_made_of_them) {

@@ -51,6 +51,16 @@ class JournalTest : public testing::Test {
   Result result_ = sample_result(8);
 };
 
+TEST_F(JournalTest, tells_its_identity_before_it_is_opened) {
+  fill(1);
+  EXPECT_EQ(Journal::identity_of(path_), kIdentity);
+  const auto whole = bytes();
+  write_bytes(path_, whole.substr(0, 60));
+  EXPECT_TRUE(Journal::identity_of(path_).is_null());
+  write_bytes(path_, "something else");
+  EXPECT_TRUE(Journal::identity_of(path_).is_null());
+}
+
 TEST_F(JournalTest, gives_back_what_was_finished) {
   EXPECT_EQ(path_.filename(), "out.h5.journal");
   {

@@ -94,6 +94,20 @@ print(video.shape, video[0, 0, 1].tolist(), m["rate"][i])
             "(3, 2, 5, 3) [21, 28, 35] 12.5\n");
 }
 
+TEST_F(ResultFile, h5py_reads_latents) {
+  const auto result = sample_result(5);
+  write_result(path_, result);
+  ASSERT_TRUE(result.requests[3].samples[0].latent);
+  EXPECT_EQ(read_result(path_).requests[3].samples[0].latent, result.requests[3].samples[0].latent);
+  if (!have_h5py()) GTEST_SKIP() << "python3-h5py is not installed";
+  EXPECT_EQ(run_python("import h5py\nf = h5py.File('" + path_.string() + "')\n" + R"(
+l = f["latent"]; o = l["offsets"][:]; i = list(f["sample/request"]).index(3)
+x = l["data"][o[i]:o[i + 1]].reshape([l[k][i] for k in ("channels", "frames", "height", "width")])
+print(x.shape, x.dtype, x[1, 0, 0].tolist(), l["frames"][0])
+)"),
+            "(2, 1, 1, 3) float32 [1.5, 1.75, 2.0] 0\n");
+}
+
 TEST_F(ResultFile, many_requests_are_fast) {
   const Result result = sample_result(20000);
   const auto start = std::chrono::steady_clock::now();

@@ -54,6 +54,10 @@ Sample sample_of(std::size_t seed) {
       samples.push_back(0.125F * static_cast<float>(i) - 1);
     sample.media = sound_of(samples, 2, 32000);
   }
+  if (seed % 7 == 3) {
+    sample.latent = LatentArray{.channels = 2, .frames = 1, .height = 1, .width = 3, .values = {}};
+    for (std::size_t i = 0; i < 6; ++i) sample.latent->values.push_back(0.25F * static_cast<float>(i + seed));
+  }
   if (seed % 3 == 0) {
     sample.trace = {3, 2, {1, 2, 3, 4, 5, std::numeric_limits<std::uint64_t>::max()}};
   }

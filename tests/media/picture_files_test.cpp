@@ -194,11 +194,62 @@ TEST(PictureFiles, mp4_holds_the_frames_nearly) {
   }
 }
 
+// The GIF's frames, red, green and blue.
+std::vector<std::vector<std::uint8_t>> frames_of_gif(const std::string& file) {
+  const Folder folder;
+  AVFormatContext* opened = nullptr;
+  EXPECT_GE(avformat_open_input(&opened, folder.put("moving.gif", file).c_str(), nullptr, nullptr), 0);
+  const std::unique_ptr<AVFormatContext, media::Freer<AVFormatContext, avformat_close_input>> input(opened);
+  EXPECT_GE(avformat_find_stream_info(input.get(), nullptr), 0);
+  Decoder decoder(avcodec_find_decoder(AV_CODEC_ID_GIF));
+  EXPECT_GE(avcodec_parameters_to_context(&decoder.context(), input->streams[0]->codecpar), 0);
+  decoder.open();
+  std::vector<std::vector<std::uint8_t>> frames;
+  const auto take = [&](const AVFrame& frame) {
+    ASSERT_EQ(frame.format, AV_PIX_FMT_BGRA);
+    auto& rgb = frames.emplace_back();
+    for (int y = 0; y < frame.height; ++y) {
+      for (int x = 0; x < frame.width; ++x) {
+        const auto* pixel = frame.data[0] + std::ptrdiff_t{y} * frame.linesize[0] + std::ptrdiff_t{4} * x;
+        EXPECT_EQ(pixel[3], 255);
+        rgb.insert(rgb.end(), {pixel[2], pixel[1], pixel[0]});
+      }
+    }
+  };
+  const Packet packet(need(av_packet_alloc()));
+  while (av_read_frame(input.get(), packet.get()) >= 0) {
+    decoder.send(packet.get(), take);
+    av_packet_unref(packet.get());
+  }
+  decoder.send(nullptr, take);
+  return frames;
+}
+
+TEST(PictureFiles, a_gif_holds_few_colours_exactly_and_many_nearly) {
+  // 16 colours, a square of which moves.
+  auto few = moving(5, 16, 32);
+  for (auto& pixel : few.pixels) pixel = static_cast<std::uint8_t>(pixel < 128 ? 20 : 220);
+  const auto exact = frames_of_gif(media::gif_file(few, 16));
+  ASSERT_EQ(exact.size(), 5U);
+  for (std::int64_t i = 0; i < 5; ++i)
+    EXPECT_TRUE(std::ranges::equal(exact[static_cast<std::size_t>(i)], few.frame(i))) << i;
+
+  const auto many = moving(6, 64, 96);
+  const auto near = frames_of_gif(media::gif_file(many, 12.5));
+  ASSERT_EQ(near.size(), 6U);
+  double sum = 0;
+  for (std::int64_t i = 0; i < 6; ++i)
+    for (std::size_t at = 0; at < many.frame_bytes(); ++at)
+      sum += std::abs(int{near[static_cast<std::size_t>(i)][at]} - int{many.frame(i)[at]});
+  EXPECT_LT(sum / static_cast<double>(many.pixels.size()), 4.0);
+}
+
 TEST(PictureFiles, are_the_same_bytes_each_time) {
   const auto frames = moving(4, 32, 32);
   EXPECT_EQ(media::png_file(frames, 2), media::png_file(frames, 2));
   EXPECT_EQ(media::webp_file(frames, 12), media::webp_file(frames, 12));
   EXPECT_EQ(media::mp4_file(frames, 12), media::mp4_file(frames, 12));
+  EXPECT_EQ(media::gif_file(frames, 12), media::gif_file(frames, 12));
 }
 
 TEST(PictureFiles, one_frame_is_a_video_too) {
@@ -212,6 +263,7 @@ TEST(PictureFiles, what_cannot_be_written_is_named) {
   const auto frames = moving(2, 16, 16);
   EXPECT_THAT(bad([&] { media::mp4_file(frames, 0); }),
               HasSubstr("writing an MP4 video: 0.000000 frames a second"));
+  EXPECT_THAT(bad([&] { media::gif_file(frames, 60); }), HasSubstr("shows 50 at most"));
   EXPECT_THAT(bad([&] { media::webp_file(frames, NAN); }), HasSubstr("frames a second"));
   EXPECT_THAT(bad([&] { media::mp4_file(Frames{}, 16); }), HasSubstr("there are no frames"));
   EXPECT_THAT(bad([&] {

@@ -195,7 +195,7 @@ TEST_P(Refinement_, SplitIsWholeInEveryBit) {
   for (std::int32_t ranks = 2; ranks <= 4; ++ranks)
     EXPECT_EQ(difference(whole, make(model_, job, {.ranks = ranks, .threads = 1 + ranks % 2})), "")
         << ranks << " ranks";
-  // More ranks than layers: some idle.
+  // More ranks than layers: one of the others encodes the texts.
   EXPECT_EQ(difference(whole, make(model_, job, {.ranks = 8})), "");
   // As few pages as one picture takes: one at a time.
   EXPECT_EQ(difference(whole, make(model_, job, {.ranks = 2, .kv_pages = 40})), "");
@@ -243,6 +243,16 @@ TEST_P(Refinement_, AStoppedRunGoesOnFromItsLastStep) {
     EXPECT_EQ(difference(whole, last), "") << patches.settings.patches << " patches, " << runs << " runs";
     EXPECT_GT(runs, 1);
   }
+}
+
+// The rank that encodes is a picture ahead, and what it makes for nobody is taken all the same.
+TEST_P(Refinement_, AStoppedRunLeavesNoTextsOnTheirWay) {
+  const auto job = job_of({model_.request(), model_.request(), model_.request()});
+  PictureHooks hooks;
+  hooks.stop = [](std::int64_t steps) { return steps >= 1; };
+  const auto made = make(model_, job, {.ranks = 8, .kv_pages = 40}, hooks);
+  EXPECT_TRUE(made.report.stopped);
+  EXPECT_EQ(made.requests[2].status, Status::unfinished);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Refinement_, testing::Values("wan", "wan-quiet"),

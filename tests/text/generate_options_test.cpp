@@ -75,6 +75,16 @@ TEST(Generate, MergesARequestOverTheJob) {
   EXPECT_TRUE(request.stop.empty());
 }
 
+TEST(Generate, OutputTypeIsDiffusersAndBoth) {
+  const auto parsed = [](const char* word) {
+    return parse_generate({{"output_type", word}}, "generate").output_type;
+  };
+  EXPECT_EQ(parsed("latent"), (MediaOutput{.frames = false, .latent = true}));
+  EXPECT_EQ(parsed("both"), (MediaOutput{.frames = true, .latent = true}));
+  EXPECT_EQ(parsed("np"), MediaOutput());
+  EXPECT_EQ(parse_generate(Json(), "generate").output_type, std::nullopt);
+}
+
 TEST(Generate, NamesTheNearestKnownKey) {
   EXPECT_NE(rejected({{"max_tokens", 5}}).find("'max_new_tokens'"), std::string::npos);
   EXPECT_NE(rejected({{"temprature", 1}}).find("'temperature'"), std::string::npos);
@@ -110,6 +120,8 @@ TEST(Generate, RejectsWrongTypesAndRanges) {
                                               {{"logprobs", 101}},
                                               {{"num_beams", 0}},
                                               {{"height", 0}},
+                                              {{"output_type", "mp4"}},
+                                              {{"output_type", 1}},
                                               {{"guidance_scale", "x"}}})
     rejected(object);
   rejected(Json::array());

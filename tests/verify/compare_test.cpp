@@ -410,6 +410,31 @@ TEST(Compare, JsonHoldsEveryDifference) {
               HasSubstr("different: 2 differences, the first: request \"a\", sample 0: digest"));
 }
 
+TEST(Compare, LatentsAreComparedByTheirBits) {
+  auto whole = result_of({answered("a")});
+  auto& latent = whole.requests[0].samples[0].latent;
+  latent = LatentArray{.channels = 1, .frames = 1, .height = 1, .width = 2, .values = {0.5F, 0}};
+  EXPECT_EQ(compare(whole, whole).compared.media, 2U);
+  const auto against = [&](const std::optional<LatentArray>& other) {
+    auto split = whole;
+    split.requests[0].samples[0].latent = other;
+    const auto differences = compare(whole, split).differences;
+    EXPECT_EQ(differences.size(), 1U);
+    EXPECT_EQ(differences.at(0).what, What::latent);
+    return differences.at(0);
+  };
+  auto other = *latent;
+  other.values[1] = -0.0F;
+  EXPECT_EQ(against(other).position, 1);
+  EXPECT_EQ(against(std::nullopt).split, "none");
+  std::swap(other.height, other.width);
+  EXPECT_EQ(against(other).split, "latent, 1 x 1 x 2 x 1");
+  other.values.pop_back();
+  auto split = whole;
+  split.requests[0].samples[0].latent = other;
+  expect_bad_data([&] { compare(whole, split); }, "a latent with other elements");
+}
+
 TEST(Compare, MediaAreComparedByTheirBits) {
   auto whole = result_of({answered("a")});
   auto& sound = whole.requests[0].samples[0].media;

@@ -1,0 +1,120 @@
+// What an error budget allows, of measurements that are made up.
+
+#include "pipeline/error_budget.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace diffuse::test {
+namespace {
+
+using Errors = std::function<double(std::int64_t whole, CarryOn kind)>;
+
+struct Found {
+  std::vector<std::pair<std::int64_t, CarryOn>> measured;
+  std::optional<BudgetPoint> chosen;
+};
+
+Found found_with(const ErrorBudget& budget, const Errors& errors) {
+  Found found;
+  std::vector<BudgetPoint> points;
+  while (const auto flags = next_to_measure(budget, points)) {
+    EXPECT_EQ(flags->settings.patches, budget.patches);
+    EXPECT_EQ(flags->of_steps, budget.steps);
+    found.measured.emplace_back(flags->settings.whole_first, flags->carry_on);
+    points.push_back({*flags, errors(flags->settings.whole_first, flags->carry_on)});
+    if (points.size() > 20) break;
+  }
+  found.chosen = choose(budget, points);
+  return found;
+}
+
+ErrorBudget budget_of(double mean, std::int64_t steps, std::int32_t patches) {
+  return {.mean = mean, .margin = 2, .patches = patches, .steps = steps, .whole = whole_steps_to_try(steps)};
+}
+
+// Less with more whole steps, and on a curve a third less.
+double falling(std::int64_t whole, CarryOn kind) {
+  return (kind == CarryOn::curved ? 2.0 : 3.0) / static_cast<double>(whole);
+}
+
+using Tried = std::vector<std::pair<std::int64_t, CarryOn>>;
+
+TEST(ErrorBudget, WholeStepsRiseAndLeavePatchedOnes) {
+  EXPECT_EQ(whole_steps_to_try(50), (std::vector<std::int64_t>{6, 11, 16, 25, 33, 41}));
+  EXPECT_EQ(whole_steps_to_try(6), (std::vector<std::int64_t>{2, 3, 4, 5}));
+  EXPECT_EQ(whole_steps_to_try(3), (std::vector<std::int64_t>{2}));
+  EXPECT_TRUE(whole_steps_to_try(2).empty());
+  EXPECT_TRUE(whole_steps_to_try(1).empty());
+}
+
+TEST(ErrorBudget, FewerWholeStepsWhileTheyAreGoodEnough) {
+  // Twice 3 / 6 is within 1.
+  const auto found = found_with(budget_of(1, 50, 3), falling);
+  EXPECT_EQ(found.measured, (Tried{{11, CarryOn::linear}, {6, CarryOn::linear}}));
+  ASSERT_TRUE(found.chosen);
+  EXPECT_EQ(found.chosen->patches.settings.whole_first, 6);
+  // Twice 3 / 6 is not within 0.6, and 3 / 11 is.
+  EXPECT_EQ(found_with(budget_of(0.6, 50, 3), falling).chosen->patches.settings.whole_first, 11);
+}
+
+TEST(ErrorBudget, MoreWholeStepsUntilTheyAre) {
+  const auto found = found_with(budget_of(0.2, 50, 3), falling);
+  EXPECT_EQ(
+      found.measured,
+      (Tried{{11, CarryOn::linear}, {11, CarryOn::curved}, {16, CarryOn::curved}, {25, CarryOn::curved}}));
+  ASSERT_TRUE(found.chosen);
+  EXPECT_EQ(found.chosen->patches.settings.whole_first, 25);
+  EXPECT_EQ(found.chosen->patches.carry_on, CarryOn::curved);
+  // Good enough on a curve: fewer are tried.
+  EXPECT_EQ(found_with(budget_of(0.4, 50, 3), falling).measured.size(), 3U);
+  // Many patches have no curve.
+  for (const auto& [whole, kind] : found_with(budget_of(0.2, 50, 5), falling).measured)
+    EXPECT_EQ(kind, CarryOn::linear);
+}
+
+TEST(ErrorBudget, NothingIsChosenWhereNothingIsWithin) {
+  const auto found = found_with(budget_of(0.001, 20, 3), falling);
+  EXPECT_FALSE(found.chosen);
+  EXPECT_EQ(found.measured.back().first, whole_steps_to_try(20).back());
+  EXPECT_FALSE(found_with(budget_of(1, 2, 3), falling).chosen);
+  EXPECT_FALSE(choose(budget_of(1, 20, 3), {}));
+}
+
+TEST(ErrorBudget, TwoStepsHaveNoCurve) {
+  // Six steps: two whole ones are a tenth's least, and a curve takes three.
+  const auto found = found_with(budget_of(100, 6, 2), falling);
+  EXPECT_EQ(found.measured, (Tried{{2, CarryOn::linear}}));
+  EXPECT_EQ(found.chosen->patches.settings.whole_first, 2);
+}
+
+TEST(ErrorBudget, ALargeRequestIsMeasuredSmaller) {
+  PreparedPicture request;
+  request.grid = {21, 30, 52};
+  request.samples = 3;
+  request.output = {.frames = false, .latent = true};
+  request.latent = {1, 2};
+  const auto small = smaller_request(request, 2048);
+  EXPECT_EQ(small.grid.tokens(), 10 * 15 * 13);
+  EXPECT_EQ(small.samples, 1);
+  EXPECT_TRUE(small.output.frames);
+  EXPECT_TRUE(small.latent.empty());
+  const auto same = smaller_request(request, 1 << 20);
+  EXPECT_EQ(same.grid.tokens(), request.grid.tokens());
+  EXPECT_EQ(same.latent, request.latent);
+}
+
+TEST(ErrorBudget, AnotherNumberOfStepsHasAsLargeAPartWhole) {
+  PatchFlags flags;
+  flags.settings = {.patches = 3, .whole_first = 11, .whole_last = 0};
+  flags.carry_on = CarryOn::linear;
+  flags.of_steps = 50;
+  EXPECT_EQ(flags.settings_of(50).whole_first, 11);
+  EXPECT_EQ(flags.settings_of(100).whole_first, 22);
+  EXPECT_EQ(flags.settings_of(20).whole_first, 5);
+  EXPECT_EQ(flags.settings_of(5).whole_first, 2);
+}
+
+}  // namespace
+}  // namespace diffuse::test
