@@ -170,9 +170,11 @@ int exit_code(const JobOutcome& outcome, Log& log) {
   const auto total = requests.size();
   const auto rate = outcome.steps_per_second > 0 ? fixed(outcome.steps_per_second, 2) + " steps/s"
                                                  : fixed(outcome.tokens_per_second, 1) + " tokens/s";
-  log.line(std::to_string(done) + " of " + std::to_string(total) + " requests done, " +
-           fixed(outcome.run_seconds, 1) + " s, " + rate + ", stages " + fixed(100 * outcome.busy, 0) +
-           " % busy");
+  // A run that was stopped while patches were measured has none yet.
+  if (total > 0 || !outcome.stopped)
+    log.line(std::to_string(done) + " of " + std::to_string(total) + " requests done, " +
+             fixed(outcome.run_seconds, 1) + " s, " + rate + ", stages " + fixed(100 * outcome.busy, 0) +
+             " % busy");
   if (outcome.stopped) {
     log.line("stopped on request; the same command goes on");
     return static_cast<int>(ExitCode::stopped);

@@ -201,6 +201,9 @@ class PicturesTest(CommandLineTest):
         tight = self.diffuse("run", "job.h5", "-o", "tight.h5", "--max-error", 0.00001, ranks=4).err
         self.assertIn("nothing that was measured is within it", tight)
         self.assert_identical("whole.h5", "tight.h5")
+        # Stopped while it measures: nothing is left behind, and the same command begins again.
+        self.diffuse("run", "job.h5", "-o", "late.h5", "--max-error", 0.5, "--max-time", 0.001, ranks=4, code=75)
+        self.assertEqual(list(self.folder.glob("late.h5*")), [])
         self.assertIn("no patches are needed", self.diffuse("run", "job.h5", "-o", "one.h5", "--max-error", 0.5).err)
         for wrong in (["--patches", 2], ["--whole-steps", "3,0"]):
             self.diffuse("run", "job.h5", "-o", "x.h5", "--max-error", 1, *wrong, code=2)
