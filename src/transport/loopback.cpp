@@ -142,7 +142,7 @@ class LoopbackNetwork::Endpoint final : public Transport {
     operation->channel = channel;
     operation->outgoing = bytes;
     operation->purpose = std::move(purpose.what);
-    bytes_sent_ += bytes.size();
+    if (channel != Channel::meeting) bytes_sent_ += bytes.size();
     const std::lock_guard lock(state_->mutex);
     auto& line = state_->line(rank_, peer, channel);
     const auto index = line.count++;

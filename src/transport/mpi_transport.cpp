@@ -515,7 +515,7 @@ class EngineTransport final : public MpiTransport {
 
   std::unique_ptr<Ticket> send(int peer, Channel channel, std::span<const std::byte> bytes,
                                Purpose purpose) override {
-    bytes_sent_ += bytes.size();
+    if (channel != Channel::meeting) bytes_sent_ += bytes.size();
     // MPI_Isend takes a pointer to const; one operation type serves both directions.
     return start(true, peer, channel, const_cast<std::byte*>(bytes.data()), bytes.size(), std::move(purpose));
   }

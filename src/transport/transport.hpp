@@ -65,7 +65,7 @@ class Transport {
 
   // Seconds this rank's thread has spent in waits, a channel: the bubble of a report.
   virtual std::chrono::nanoseconds waited(Channel channel) const = 0;
-  virtual std::uint64_t bytes_sent() const = 0;
+  virtual std::uint64_t bytes_sent() const = 0;  // but for what goes over the meeting channel
 };
 
 }  // namespace diffuse
