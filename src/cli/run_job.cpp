@@ -140,7 +140,7 @@ JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, co
                    const JobEvents& events) {
   SplitRun split(model.recipe, model.checkpoint, plan, ranks.transport(), backend, ranks.log());
   if (!ranks.root()) {
-    while (ranks.broadcast({}) == kRun) split.follow();
+    while (ranks.broadcast({}, "whether there is another run") == kRun) split.follow();
     return {};
   }
   const auto provenance = [&](const std::string& codec, const std::map<std::string, std::uint64_t>& hashes) {
@@ -172,9 +172,9 @@ JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, co
                         .threads = flags.threads,
                         .provenance = provenance,
                         .loaded = loaded,
-                        .next_run = [&] { ranks.broadcast(kRun); }};
+                        .next_run = [&] { ranks.broadcast(kRun, "that a run begins"); }};
   auto outcome = std::visit([&](const auto& each) { return run(running, each); }, job);
-  ranks.broadcast(kNoMore);
+  ranks.broadcast(kNoMore, "that there are no more runs");
   return outcome;
 }
 
