@@ -42,7 +42,7 @@ struct ComputeFlags {
 struct PictureFlags {
   std::int32_t patches = 1;
   std::string whole_steps;  // "FIRST,LAST"; empty: see PatchFlags::whole_share
-  std::string extrapolate = "linear";
+  std::string extrapolate = "balanced";
 
   void add_to(CLI::App& command);
   void add_steps_to(CLI::App& command);  // all but --patches
