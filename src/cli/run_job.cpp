@@ -169,7 +169,7 @@ JobOutcome run(const Running& run, const PictureJob& job) {
   Json patches;
   if (settings.patches > 1)
     patches = {{"patches", settings.patches},
-               {"whole_first", job.patches.whole_share ? Json("a fifth") : Json(settings.whole_first)},
+               {"whole_first", job.patches.whole_share ? Json("two ninths") : Json(settings.whole_first)},
                {"whole_last", settings.whole_last},
                {"extrapolate", name_of(job.patches.carry_on)}};
   auto finished = run.loaded(outcome.result, maker.target(), maker.hashes(), patches);

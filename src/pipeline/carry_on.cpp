@@ -11,13 +11,15 @@
 namespace diffuse {
 namespace {
 
-// Of what all predictions were off by, the part that is taken back at a step: what a run of ten steps would
-// all take back, so that runs of few and of many steps forget along the same stretch, and at most so much;
-// less with more patches than fill four stages, for they read more predictions, and what is taken back in one
-// of them comes back in the next. docs/refinement.md has what was measured.
-constexpr double kBalancedSteps = 10;
-constexpr double kMostBalance = 0.6;
-constexpr double kFewPatches = 3;
+// Of what all predictions were off by, the part that is taken back at a step. With up to three patches: what
+// a run of ten steps would all take back, so that longer ones forget along the same stretch; below twenty
+// steps less and less, for in a few steps little is off to one side. Less with more patches, which read more
+// predictions: what is taken back in one of them comes back in the next. docs/refinement.md has what was
+// measured.
+double balance_of(std::size_t steps, std::int32_t patches) {
+  const auto count = static_cast<double>(steps);
+  return std::min(10 / count, count * count / 800) * 3 / std::max(3, patches);
+}
 
 constexpr std::array kNames = {std::string_view("off"), std::string_view("linear"),
                                std::string_view("balanced")};
@@ -57,9 +59,7 @@ CarryWeights carry_weights(CarryOn kind, const Scheduler& scheduler, std::size_t
   const double ahead = place(0) - place(1);
   const auto weight = static_cast<float>(ahead / (place(1) - place(2)));
   if (kind == CarryOn::linear) return {weight, 0};
-  const double part = kBalancedSteps / static_cast<double>(scheduler.steps()) * kFewPatches /
-                      std::max<double>(kFewPatches, patches);
-  return {weight, static_cast<float>(std::min(kMostBalance, part))};
+  return {weight, static_cast<float>(balance_of(scheduler.steps(), patches))};
 }
 
 }  // namespace diffuse

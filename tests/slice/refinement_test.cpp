@@ -358,7 +358,7 @@ TEST_F(RefusedPasses, SayWhatIsWrong) {
   EXPECT_THAT(refusal(0, 5), HasSubstr("goes on at token 5"));
   EXPECT_THAT(refusal(5, tokens), HasSubstr("not of its picture"));
   EXPECT_EQ(refusal(5, tokens - 5), "nothing");
-  EXPECT_THAT(refusal(0, 5, 0.5F), HasSubstr("of 2 steps are to be carried on, and of 1 they are kept"));
+  EXPECT_THAT(refusal(0, 5, 0.5F), HasSubstr("from 2 tables, and 1 are kept"));
   EXPECT_THAT(refusal(0, tokens, 0, 7), HasSubstr("nobody was admitted"));
 }
 
