@@ -152,7 +152,8 @@ struct KvWrite {
 [[nodiscard]] cudaError_t kv_write(cudaStream_t stream, const KvWrite& args);
 
 // Each element of page to[i] becomes that of from[i] plus weight times how far it lies from what to[i] held,
-// by one fused multiply-add; in bf16 pages rounded once. No page of `from` is in `to`.
+// by one fused multiply-add; in bf16 pages rounded once. A weight of 0 copies, whatever to[i] held. No page
+// of `from` is in `to`.
 struct Extrapolate {
   std::byte* pool = nullptr;    // aligned to 16 bytes
   std::int64_t page_bytes = 0;  // a multiple of 16

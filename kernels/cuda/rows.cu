@@ -129,7 +129,9 @@ struct ExtrapolateBody {
   Extrapolate args;
   std::int64_t elements;  // of a page, a multiple of 4
 
-  __device__ static float moved(float x, float y, float weight) { return ::fmaf(weight, x - y, x); }
+  __device__ static float moved(float x, float y, float weight) {
+    return weight == 0 ? x : ::fmaf(weight, x - y, x);
+  }
 
   template <class Team>
   __device__ void operator()(Team& team) const {

@@ -314,8 +314,8 @@ class Backend {
 
   virtual std::size_t kv_page_bytes(const KvSpec& spec) const = 0;
   virtual void kv_write(const KvPool& pool, ConstRows k, ConstRows v, std::span<const Segment> segments) = 0;
-  // Pages of keys and values as they would be if they went on as they did: each element of page to[i] becomes
-  // that of from[i] plus weight times how far it lies from what to[i] held. `to` and `from` share no page.
+  // Pages of keys and values carried on: each element of page to[i] becomes that of from[i] plus weight times
+  // its distance from what to[i] held, which a weight of 0 does not read. `to` and `from` share no page.
   virtual void extrapolate(const KvPool& pool, std::span<const std::int32_t> from,
                            std::span<const std::int32_t> to, float weight) = 0;
   virtual void attend(const AttentionArgs& args) = 0;

@@ -112,7 +112,7 @@ class Calibration {
   // Whether so many whole steps leave a speed-up worth a change of the pictures.
   bool useful(std::int64_t whole_steps) const {
     constexpr double kWorth = 1.05;
-    const auto flags = flags_of(whole_steps, CarryOn::linear);
+    const auto flags = flags_of(whole_steps, CarryOn::balanced);
     return fits(flags) && speed_up(flags) > kWorth * speed_up({});
   }
 
@@ -190,7 +190,7 @@ class Calibration {
 Json to_json(const PatchFlags& patches) {
   if (patches.settings.patches == 1) return {{"patches", 1}};
   Json json = {{"patches", patches.settings.patches},
-               {"whole_first", patches.whole_share ? Json("a fifth") : Json(patches.settings.whole_first)},
+               {"whole_first", patches.whole_share ? Json("two ninths") : Json(patches.settings.whole_first)},
                {"whole_last", patches.settings.whole_last},
                {"extrapolate", name_of(patches.carry_on)}};
   if (patches.of_steps > 0) json["of_steps"] = patches.of_steps;
@@ -207,7 +207,7 @@ PatchFlags patch_flags_of(const Json& value) {
     flags.carry_on = carry_on_of(value.at("extrapolate").get<std::string>());
     flags.of_steps = value.at("of_steps").get<std::int64_t>();
     const bool sound = flags.settings.patches > 1 && flags.of_steps > 0 && flags.settings.whole_last >= 0 &&
-                       flags.settings.whole_first > history_of(flags.carry_on);
+                       flags.settings.whole_first > steps_before(flags.carry_on);
     if (sound) return flags;
   } catch (const Json::exception&) {
     // Told below.

@@ -111,15 +111,15 @@ void PictureFlags::add_to(CLI::App& command) {
 
 void PictureFlags::add_steps_to(CLI::App& command) {
   command.add_option("--whole-steps", whole_steps,
-                     "FIRST,LAST: so many steps are run whole all the same (default with patches: a "
-                     "fifth of them and one more, 0)");
+                     "FIRST,LAST: so many steps are run whole all the same (default with patches: two "
+                     "ninths of them, 0)");
   command
       .add_option(
           "--extrapolate", extrapolate,
           "Keys and values that a step has not reached yet: off (those of the step before), or carried on "
-          "from the steps before, linear (default) or curved: for runs of about twenty steps and at most "
-          "four patches")
-      ->check(CLI::IsMember({"off", "linear", "curved"}));
+          "from the steps before: linear, or balanced (default), where a part of what was off until then is "
+          "taken back")
+      ->check(CLI::IsMember({"off", "linear", "balanced"}));
   add_tile(command, tile);
 }
 
@@ -178,7 +178,7 @@ PatchFlags PictureFlags::patch_flags() const {
   flags.settings.whole_first = given[0];
   flags.settings.whole_last = given[1];
   // Before the first patched step there must be those to go on from.
-  const int needed = history_of(flags.carry_on) + 1;
+  const int needed = steps_before(flags.carry_on) + 1;
   if (flags.settings.whole_first < 1)
     throw_usage("--whole-steps: the first step must be whole; write e.g. " + std::to_string(needed) + ",0");
   if (flags.settings.whole_first < needed)

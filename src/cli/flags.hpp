@@ -55,14 +55,14 @@ void refuse_for_tokens(bool given, const std::string& flag);
 struct PictureFlags {
   std::int32_t patches = 1;
   std::string whole_steps;          // "FIRST,LAST"; empty: see PatchFlags::whole_share
-  std::string extrapolate;          // empty: linear
+  std::string extrapolate;          // empty: balanced
   std::optional<double> max_error;  // that --patches may make, in 1/255
   std::int64_t tile = 0;            // pixels; 0: decoded whole
 
   void add_to(CLI::App& command);
   void add_steps_to(CLI::App& command);  // all but --patches and --max-error
   PatchFlags patch_flags() const;        // throws usage
-  std::string carried_on() const { return extrapolate.empty() ? "linear" : extrapolate; }
+  std::string carried_on() const { return extrapolate.empty() ? "balanced" : extrapolate; }
   void check_for(const Recipe& recipe) const;  // throws usage: patches of a model that makes no pictures
 };
 void add_tile(CLI::App& command, std::int64_t& tile);

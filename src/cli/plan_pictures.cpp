@@ -81,7 +81,7 @@ PicturePlan plan_pictures(const Recipe& recipe, const Plan& plan, const PictureP
   for (const auto& slice : plan.ranks) {
     pictures.kv_bytes.push_back(static_cast<std::uint64_t>(pictures.branches) *
                                 refinement_kv_bytes(recipe, slice, pictures.tokens, pictures.text_rows,
-                                                    flags.patches > 1 ? history_of(CarryOn::linear) : 0,
+                                                    flags.patches > 1 ? history_of(CarryOn::balanced) : 0,
                                                     compute));
   }
   return pictures;

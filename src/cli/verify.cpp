@@ -168,7 +168,7 @@ class Verifier {
         {.ranks = count,
          .patches = patches,
          .settings =
-             (flags.whole_share ? std::string("a fifth") : std::to_string(flags.settings.whole_first)) +
+             (flags.whole_share ? std::string("two ninths") : std::to_string(flags.settings.whole_first)) +
              " whole, " +
              (flags.settings.whole_last > 0 ? std::to_string(flags.settings.whole_last) + " at the end, "
                                             : "") +

@@ -8,31 +8,27 @@
 namespace diffuse {
 namespace {
 
-// Where patches are few enough for a curve: see docs/refinement.md.
-constexpr std::int32_t kMostOnCurve = 4;
-
 bool within(const ErrorBudget& budget, const BudgetPoint& point) {
   return point.mean * budget.margin <= budget.mean;
 }
 
-PatchFlags flags_of(const ErrorBudget& budget, std::int64_t whole, CarryOn kind) {
+PatchFlags flags_of(const ErrorBudget& budget, std::int64_t whole) {
   PatchFlags flags;
   flags.settings = {.patches = budget.patches, .whole_first = whole, .whole_last = 0};
-  flags.carry_on = kind;
+  flags.carry_on = CarryOn::balanced;
   flags.of_steps = budget.steps;
   return flags;
 }
 
-const BudgetPoint* find(std::span<const BudgetPoint> measured, std::int64_t whole, CarryOn kind) {
-  const auto found = std::ranges::find_if(measured, [&](const BudgetPoint& point) {
-    return point.patches.settings.whole_first == whole && point.patches.carry_on == kind;
-  });
+const BudgetPoint* find(std::span<const BudgetPoint> measured, std::int64_t whole) {
+  const auto found = std::ranges::find_if(
+      measured, [&](const BudgetPoint& point) { return point.patches.settings.whole_first == whole; });
   return found == measured.end() ? nullptr : &*found;
 }
 
 // Where measuring begins: the place of the default in budget.whole, or the nearest one behind it.
 std::size_t start_of(const ErrorBudget& budget) {
-  const auto found = std::ranges::lower_bound(budget.whole, budget.steps / 5 + 1);
+  const auto found = std::ranges::lower_bound(budget.whole, 2 * budget.steps / 9);
   const auto at = static_cast<std::size_t>(found - budget.whole.begin());
   return std::min(at, budget.whole.size() - 1);
 }
@@ -40,10 +36,10 @@ std::size_t start_of(const ErrorBudget& budget) {
 }  // namespace
 
 std::vector<std::int64_t> whole_steps_to_try(std::int64_t steps) {
-  const auto least = std::int64_t{history_of(CarryOn::linear)} + 1;
+  const auto least = std::int64_t{steps_before(CarryOn::balanced)} + 1;
   std::vector<std::int64_t> whole;
   for (const auto part :
-       {steps / 10 + 1, steps / 5 + 1, steps / 3, steps / 2, 2 * steps / 3, 5 * steps / 6}) {
+       {steps / 10 + 1, 2 * steps / 9, steps / 3, steps / 2, 2 * steps / 3, 5 * steps / 6}) {
     const auto count = std::max(part, least);
     if (count < steps && (whole.empty() || count > whole.back())) whole.push_back(count);
   }
@@ -53,23 +49,14 @@ std::vector<std::int64_t> whole_steps_to_try(std::int64_t steps) {
 std::optional<PatchFlags> next_to_measure(const ErrorBudget& budget, std::span<const BudgetPoint> measured) {
   if (budget.whole.empty()) return std::nullopt;
   auto at = start_of(budget);
-  const auto* line = find(measured, budget.whole[at], CarryOn::linear);
-  if (line == nullptr) return flags_of(budget, budget.whole[at], CarryOn::linear);
-  const auto* best = line;
-  const bool curve = budget.patches <= kMostOnCurve && budget.whole[at] > history_of(CarryOn::curved);
-  if (!within(budget, *line) && curve) {
-    const auto* other = find(measured, budget.whole[at], CarryOn::curved);
-    if (other == nullptr) return flags_of(budget, budget.whole[at], CarryOn::curved);
-    if (other->mean < best->mean) best = other;
-  }
-  const auto kind = best->patches.carry_on;
-  const bool fewer = within(budget, *best);
-  for (const auto* point = best; within(budget, *point) == fewer;) {
+  const auto* first = find(measured, budget.whole[at]);
+  if (first == nullptr) return flags_of(budget, budget.whole[at]);
+  const bool fewer = within(budget, *first);
+  for (const auto* point = first; within(budget, *point) == fewer;) {
     if (fewer ? at == 0 : at + 1 == budget.whole.size()) return std::nullopt;
     at = fewer ? at - 1 : at + 1;
-    if (budget.whole[at] <= history_of(kind)) return std::nullopt;
-    point = find(measured, budget.whole[at], kind);
-    if (point == nullptr) return flags_of(budget, budget.whole[at], kind);
+    point = find(measured, budget.whole[at]);
+    if (point == nullptr) return flags_of(budget, budget.whole[at]);
   }
   return std::nullopt;
 }
@@ -78,9 +65,7 @@ std::optional<BudgetPoint> choose(const ErrorBudget& budget, std::span<const Bud
   std::optional<BudgetPoint> best;
   for (const auto& point : measured) {
     if (!within(budget, point)) continue;
-    const auto whole = point.patches.settings.whole_first;
-    const auto least = best ? best->patches.settings.whole_first : 0;
-    if (!best || whole < least || (whole == least && point.mean < best->mean)) best = point;
+    if (!best || point.patches.settings.whole_first < best->patches.settings.whole_first) best = point;
   }
   return best;
 }

@@ -3,8 +3,8 @@
 // the same measurements give the same answer.
 //
 // Patches are as many as fill the places that streams leave empty; more change pictures more and speed
-// nothing up. What is left to choose is how many steps at the start are whole, and by what line keys and
-// values are carried on.
+// nothing up. What is left to choose is how many steps at the start are whole; keys and values are carried on
+// as they are by default.
 
 #include <cstdint>
 #include <optional>
@@ -32,12 +32,11 @@ struct BudgetPoint {
   double mean = 0;  // measured, in 1/255; infinite where the picture was spoiled
 };
 
-// What to measure next, or nothing: a fifth of the steps and one more whole, by a line, and where that is not
-// good enough and patches are few, on a curve; from the better of both to fewer whole steps while they are
-// good enough, or to more until they are.
+// What to measure next, or nothing: two ninths of the steps whole, as by default; then fewer whole steps
+// while they are good enough, or more until they are.
 std::optional<PatchFlags> next_to_measure(const ErrorBudget& budget, std::span<const BudgetPoint> measured);
 
-// The fewest whole steps that are within the budget, and of those the smallest error; nothing where none are.
+// The fewest whole steps that are within the budget; nothing where none are.
 std::optional<BudgetPoint> choose(const ErrorBudget& budget, std::span<const BudgetPoint> measured);
 
 // What is measured in the place of a request: the same in everything but its size, which is halved along its

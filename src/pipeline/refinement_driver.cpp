@@ -187,9 +187,9 @@ class RefinementDriver {
     step.refining.step = static_cast<std::int32_t>(pass.step);
     step.refining.branch = pass.branch;
     if (!pass.whole) {
-      const auto weights = carry_weights(picture.carry_on, *picture.scheduler, at);
+      const auto weights = carry_weights(picture.carry_on, *picture.scheduler, at, picture.patches.patches);
       step.refining.extrapolation = weights.extrapolation;
-      step.refining.bend = weights.bend;
+      step.refining.balance = weights.balance;
     }
     const auto [first, count] = elements(entry.first_position, entry.first_position + entry.rows);
     std::vector<float> rows(picture.rows.begin() + static_cast<std::ptrdiff_t>(first),
@@ -356,7 +356,7 @@ std::int64_t Picture::pages(int with_history) const {
 bool Picture::can_start_at(std::int64_t step) const {
   const auto steps = static_cast<std::int64_t>(scheduler->steps());
   if (patches.patches == 1 || step >= steps - patches.whole_last) return true;
-  return step + keeps_history() + 1 <= patches.whole_first;
+  return step + steps_before(carry_on) + 1 <= patches.whole_first;
 }
 
 RefinementNeed need_of(const Picture& picture) {

@@ -34,7 +34,7 @@ struct Picture {
   float guidance = 1;
   PatchSettings patches;
   CarryOn carry_on = CarryOn::off;  // of keys and values, in patched steps
-  int history = 0;  // steps before the last that its slots keep: the most that one of a run needs
+  int history = 0;                  // see RefinementLimits: the most that a picture of the run needs
   std::int64_t first_step = 0;
   std::vector<float> rows;  // the latent at first_step: [tokens, inputs]
   SamplerState state;       // and the scheduler's state there

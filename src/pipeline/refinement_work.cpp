@@ -18,7 +18,7 @@ RefinementPass pass_of(const Descriptor& step) {
           .first_row = entry.first_position,
           .rows = entry.rows,
           .extrapolation = step.refining.extrapolation,
-          .bend = step.refining.bend};
+          .balance = step.refining.balance};
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ struct SampleSpec {
 // of these rows, at a time of the model's clock.
 struct Refining {
   double timestep = 0;                    // step
-  float extrapolation = 0, bend = 0;      // step: see RefinementPass
+  float extrapolation = 0, balance = 0;   // step: see RefinementPass
   float guidance = 1;                     // admit; of all branches of a request
   std::int32_t step = 0;                  // step: of the scheduler's, from 0
   std::int32_t branch = 0;                // step

@@ -38,10 +38,10 @@ struct RefinementExecutor::Slot {
   TokenGrid grid;
   std::int64_t steps = 0;     // begun
   std::int64_t next_row = 0;  // of the step under way; 0: a step is to start
-  // Its tables of pages by the age of their step, that of the newest (under way, or the last) first, and how
-  // many behind that hold one.
-  std::array<std::int32_t, 3> tables = {0, 1, 2};
-  int kept = 0;
+  // Its tables of pages: of the newest step (under way, or the last), and of the one before.
+  std::array<std::int32_t, 2> tables = {0, 1};
+  bool before = false;    // the latter holds something
+  bool balanced = false;  // the third one holds something: see balance()
   double timestep = std::numeric_limits<double>::quiet_NaN();
   Buffer embedding;  // [1, hidden] of that time
   Buffer condition;  // [rows of modulation, hidden]
@@ -184,23 +184,42 @@ void RefinementExecutor::start_step(Slot& slot, const RefinementPass& pass) {
   const bool whole = pass.rows == slot.grid.tokens();
   if (slot.steps == 0 && !whole)
     throw_internal("slot " + std::to_string(pass.slot) + " starts with a part of its picture");
-  const int asked = pass.extrapolation == 0 ? 0 : pass.bend == 0 ? 1 : 2;
+  const int asked = pass.balance != 0 ? 2 : pass.extrapolation != 0 ? 1 : 0;
   if (asked > limits_.history)
-    throw_internal("keys and values of " + std::to_string(asked + 1) +
-                   " steps are to be carried on, and of " + std::to_string(limits_.history + 1) +
-                   " they are kept");
-  // A prediction takes the place of the oldest step that it is made of: pages that no step has written, which
+    throw_internal("keys and values are to be carried on from " + std::to_string(asked + 1) +
+                   " tables, and " + std::to_string(limits_.history + 1) + " are kept");
+  // A prediction takes the place of the older step that it is made of: pages that no step has written, which
   // may hold anything, are never read.
-  const int back = whole ? limits_.history : std::min(asked, slot.kept);
-  auto& tables = slot.tables;
-  std::rotate(tables.begin(), tables.begin() + back, tables.begin() + back + 1);
-  if (whole && slot.steps > 0) slot.kept = std::min(slot.kept + 1, limits_.history);
-  if (!whole && back > 0) {
-    const auto at = [&](std::size_t age) { return table_of(pass.slot, tables[age]); };
-    if (back == 2) extrapolate(at(2), at(0), pass.bend);
-    extrapolate(at(1), at(0), pass.extrapolation);
+  const bool on = whole ? limits_.history > 0 : asked > 0 && slot.before;
+  if (on) std::swap(slot.tables[0], slot.tables[1]);
+  if (whole) {
+    slot.before = on && slot.steps > 0;
+  } else if (on && asked == 2) {
+    balance(slot, pass);
+  } else if (on) {
+    extrapolate(table_of(pass.slot, slot.tables[1]), table_of(pass.slot, slot.tables[0]), pass.extrapolation);
   }
+  slot.balanced = !whole && on && asked == 2;
   ++slot.steps;
+}
+
+// With a and b of the last two steps, and p = (the prediction of the last) - (all that those before it were
+// off by), so that a - p is all that they were off by until now: b becomes the new prediction,
+// a + extrapolation * (a - b) + balance * (a - p), and p becomes p + b - a. Both are put together of steps
+// that go from one table towards another, or beyond.
+void RefinementExecutor::balance(const Slot& slot, const RefinementPass& pass) {
+  const auto a = table_of(pass.slot, slot.tables[1]);
+  const auto b = table_of(pass.slot, slot.tables[0]);
+  const auto p = table_of(pass.slot, 2);
+  if (!slot.balanced) {
+    extrapolate(a, b, pass.extrapolation);
+    extrapolate(b, p, 0);
+  } else {
+    extrapolate(a, b, pass.extrapolation / (1 + pass.balance));
+    extrapolate(p, b, -(1 + pass.balance));
+    extrapolate(b, p, -0.5F);
+    extrapolate(a, p, -2);
+  }
 }
 
 void RefinementExecutor::embed(const RefinementPass& pass, std::span<const float> patches, Rows hidden) {

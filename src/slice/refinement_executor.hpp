@@ -33,18 +33,20 @@ struct RefinementPass {
   double timestep = 0;  // as the scheduler gives it to the model
   std::int64_t first_row = 0;
   std::int64_t rows = 0;
-  // What stands for what is not fresh yet, of the keys and values a, b, c of the last three steps, the newest
-  // first; read from the first patch of a step: a + extrapolation * (a - (b + bend * (b - c))). The first
-  // weight needs RefinementLimits::history of 1, the second one 2. Where a slot has not run so many whole
-  // steps, what would be read is left out: behind one of them it is a, behind two there is no bend.
+  // What stands for what is not fresh yet, of the keys and values a, b of the last two steps, the newest
+  // first, and of all that what stood there was off by since the last whole step; read from the first patch
+  // of a step: a + extrapolation * (a - b) + balance * off. The first weight needs RefinementLimits::history
+  // of 1, the second one 2. Where only one whole step was run, it is a.
   float extrapolation = 0;
-  float bend = 0;
+  float balance = 0;
 };
 
 struct RefinementLimits {
   std::int64_t max_rows = 0;  // of one pass
   std::int64_t kv_pages = 0;  // of each layer's pool: the sum of refinement_pages over the slots
-  int history = 0;            // 0 to 2: so many steps before the last one keep their keys and values
+  // Beside those of the last step, each slot keeps keys and values 1: of the one before, 2: and what they
+  // would have been without all that they were off by.
+  int history = 0;
 };
 
 // Pages that a slot takes of each layer's pool.
@@ -92,6 +94,7 @@ class RefinementExecutor {
   // Before the first patch of a step: it takes the pages of the oldest step that it reads, and makes the
   // prediction there.
   void start_step(Slot& slot, const RefinementPass& pass);
+  void balance(const Slot& slot, const RefinementPass& pass);
   // What the table `to` holds becomes what follows on it and `from`, by a weight; of all layers.
   void extrapolate(std::int32_t from, std::int32_t to, float weight);
   std::int32_t table_of(std::int32_t slot, std::int32_t table) const;

@@ -1,6 +1,7 @@
 // What models that read an encoder need beside: attention over a fixed number of keys without cause, a bias
 // by distance, and the windows of a convolution.
 
+#include <limits>
 #include <numeric>
 
 #include "harness.hpp"
@@ -280,6 +281,25 @@ TEST_P(Unfold, MakesConvolutionsOfProducts) {
 
 using PageOps = EveryMode;
 DIFFUSE_EVERY_MODE(PageOps, false);
+
+TEST_P(PageOps, AWeightOfZeroCopiesOverAnything) {
+  const auto& mode = GetParam();
+  auto backend = make(mode, 1);
+  KvPool pool{{2, 20, 20}, {}};
+  pool.memory = backend->allocate(2 * backend->kv_page_bytes(pool.spec));
+  const std::vector<std::int32_t> pages = {0, 1};
+  const Table k = Table::random(kPageTokens, 40, 21);
+  const Table v = Table::random(kPageTokens, 40, 22);
+  Table nothing(kPageTokens, 40);
+  for (std::int64_t row = 0; row < kPageTokens; ++row)
+    for (std::int64_t i = 0; i < 40; ++i) nothing.at(row, i) = std::numeric_limits<float>::quiet_NaN();
+  const Segment first{0, kPageTokens, 0, pages};
+  const Segment second{0, kPageTokens, kPageTokens, pages};
+  backend->kv_write(pool, k.view(), v.view(), std::span(&first, 1));
+  backend->kv_write(pool, nothing.view(), nothing.view(), std::span(&second, 1));
+  backend->extrapolate(pool, std::vector<std::int32_t>{0}, std::vector<std::int32_t>{1}, 0);
+  EXPECT_EQ(page_values(*backend, pool, 1, 1), page_values(*backend, pool, 0, 1));
+}
 
 TEST_P(PageOps, ExtrapolatedPagesGoOnAsTheyDid) {
   const auto& mode = GetParam();

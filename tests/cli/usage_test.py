@@ -86,7 +86,7 @@ class UsageTest(CommandLineTest):
             (video, ["--groups", 2], "makes pictures"),
             (video, ["--encoders", "all"], "rank 0 alone"),
             (video, ["--extrapolate", "linear"], "say --patches 2 or more"),
-            (video, ["--extrapolate", "curved", "--patches", 1], "say --patches 2 or more"),
+            (video, ["--extrapolate", "balanced", "--patches", 1], "say --patches 2 or more"),
             (verify, ["--patches", "2,4"], "token by token"),
             (verify_video, ["--group", 2], "makes pictures"),
             (verify_video, ["--extrapolate", "off"], "say --patches 2 or more"),

@@ -5,14 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <vector>
 
 namespace diffuse::test {
 namespace {
 
-using Errors = std::function<double(std::int64_t whole, CarryOn kind)>;
+using Errors = std::function<double(std::int64_t whole)>;
 
 struct Found {
-  std::vector<std::pair<std::int64_t, CarryOn>> measured;
+  std::vector<std::int64_t> measured;
   std::optional<BudgetPoint> chosen;
 };
 
@@ -22,8 +23,9 @@ Found found_with(const ErrorBudget& budget, const Errors& errors) {
   while (const auto flags = next_to_measure(budget, points)) {
     EXPECT_EQ(flags->settings.patches, budget.patches);
     EXPECT_EQ(flags->of_steps, budget.steps);
-    found.measured.emplace_back(flags->settings.whole_first, flags->carry_on);
-    points.push_back({*flags, errors(flags->settings.whole_first, flags->carry_on)});
+    EXPECT_EQ(flags->carry_on, CarryOn::balanced);
+    found.measured.push_back(flags->settings.whole_first);
+    points.push_back({*flags, errors(flags->settings.whole_first)});
     if (points.size() > 20) break;
   }
   found.chosen = choose(budget, points);
@@ -34,12 +36,12 @@ ErrorBudget budget_of(double mean, std::int64_t steps, std::int32_t patches) {
   return {.mean = mean, .margin = 2, .patches = patches, .steps = steps, .whole = whole_steps_to_try(steps)};
 }
 
-// Less with more whole steps, and on a curve a third less.
-double falling(std::int64_t whole, CarryOn kind) {
-  return (kind == CarryOn::curved ? 2.0 : 3.0) / static_cast<double>(whole);
+// Less with more whole steps.
+double falling(std::int64_t whole) {
+  return 3.0 / static_cast<double>(whole);
 }
 
-using Tried = std::vector<std::pair<std::int64_t, CarryOn>>;
+using Tried = std::vector<std::int64_t>;
 
 TEST(ErrorBudget, WholeStepsRiseAndLeavePatchedOnes) {
   EXPECT_EQ(whole_steps_to_try(50), (std::vector<std::int64_t>{6, 11, 16, 25, 33, 41}));
@@ -52,7 +54,7 @@ TEST(ErrorBudget, WholeStepsRiseAndLeavePatchedOnes) {
 TEST(ErrorBudget, FewerWholeStepsWhileTheyAreGoodEnough) {
   // Twice 3 / 6 is within 1.
   const auto found = found_with(budget_of(1, 50, 3), falling);
-  EXPECT_EQ(found.measured, (Tried{{11, CarryOn::linear}, {6, CarryOn::linear}}));
+  EXPECT_EQ(found.measured, (Tried{11, 6}));
   ASSERT_TRUE(found.chosen);
   EXPECT_EQ(found.chosen->patches.settings.whole_first, 6);
   // Twice 3 / 6 is not within 0.6, and 3 / 11 is.
@@ -60,32 +62,24 @@ TEST(ErrorBudget, FewerWholeStepsWhileTheyAreGoodEnough) {
 }
 
 TEST(ErrorBudget, MoreWholeStepsUntilTheyAre) {
-  const auto found = found_with(budget_of(0.2, 50, 3), falling);
-  EXPECT_EQ(
-      found.measured,
-      (Tried{{11, CarryOn::linear}, {11, CarryOn::curved}, {16, CarryOn::curved}, {25, CarryOn::curved}}));
+  const auto found = found_with(budget_of(0.3, 50, 3), falling);
+  EXPECT_EQ(found.measured, (Tried{11, 16, 25}));
   ASSERT_TRUE(found.chosen);
   EXPECT_EQ(found.chosen->patches.settings.whole_first, 25);
-  EXPECT_EQ(found.chosen->patches.carry_on, CarryOn::curved);
-  // Good enough on a curve: fewer are tried.
-  EXPECT_EQ(found_with(budget_of(0.4, 50, 3), falling).measured.size(), 3U);
-  // Many patches have no curve.
-  for (const auto& [whole, kind] : found_with(budget_of(0.2, 50, 5), falling).measured)
-    EXPECT_EQ(kind, CarryOn::linear);
+  EXPECT_EQ(found_with(budget_of(0.4, 50, 3), falling).measured, (Tried{11, 16}));
 }
 
 TEST(ErrorBudget, NothingIsChosenWhereNothingIsWithin) {
   const auto found = found_with(budget_of(0.001, 20, 3), falling);
   EXPECT_FALSE(found.chosen);
-  EXPECT_EQ(found.measured.back().first, whole_steps_to_try(20).back());
+  EXPECT_EQ(found.measured.back(), whole_steps_to_try(20).back());
   EXPECT_FALSE(found_with(budget_of(1, 2, 3), falling).chosen);
   EXPECT_FALSE(choose(budget_of(1, 20, 3), {}));
 }
 
-TEST(ErrorBudget, TwoStepsHaveNoCurve) {
-  // Six steps: two whole ones are a tenth's least, and a curve takes three.
+TEST(ErrorBudget, NoFewerWholeStepsThanPatchesGoOnFrom) {
   const auto found = found_with(budget_of(100, 6, 2), falling);
-  EXPECT_EQ(found.measured, (Tried{{2, CarryOn::linear}}));
+  EXPECT_EQ(found.measured, (Tried{2}));
   EXPECT_EQ(found.chosen->patches.settings.whole_first, 2);
 }
 

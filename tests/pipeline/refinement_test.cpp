@@ -203,7 +203,7 @@ TEST_P(Refinement_, SplitIsWholeInEveryBit) {
 
 TEST_P(Refinement_, PatchesDoNotDependOnTheRanks) {
   auto job = job_of({model_.request()});
-  const PatchFlags three = {{.patches = 3, .whole_first = 3, .whole_last = 1}, CarryOn::curved};
+  const PatchFlags three = {{.patches = 3, .whole_first = 3, .whole_last = 1}, CarryOn::balanced};
   const auto whole = make(model_, job, {});
   const auto one = make(model_, job, {.patches = {{.patches = 1, .whole_first = 2}, CarryOn::linear}});
   EXPECT_EQ(difference(whole, one), "");
@@ -222,7 +222,7 @@ TEST_P(Refinement_, PatchesDoNotDependOnTheRanks) {
 TEST_P(Refinement_, AStoppedRunGoesOnFromItsLastStep) {
   const auto job = job_of({model_.request()});
   for (const auto& patches : {PatchFlags{}, PatchFlags{{.patches = 2, .whole_first = 3}, CarryOn::linear},
-                              PatchFlags{{.patches = 2, .whole_first = 4}, CarryOn::curved}}) {
+                              PatchFlags{{.patches = 2, .whole_first = 4}, CarryOn::balanced}}) {
     const auto whole = make(model_, job, {.patches = patches, .trace = false});
     std::optional<Pictures::Kept> kept;
     PictureHooks hooks;

@@ -149,12 +149,12 @@ class Stack {
 
   // One step of a slot in runs of tokens: latents -> prediction, both [channels, frames, height, width].
   Floats step(std::int32_t slot, double timestep, const Floats& latents, std::int64_t patches = 1,
-              float extrapolation = 0, float bend = 0) {
+              float extrapolation = 0, float balance = 0) {
     const auto& grid = grids_[static_cast<std::size_t>(slot)];
     const auto& refinement = *pipeline_.recipe.refinement;
     Floats prediction(static_cast<std::size_t>(grid.tokens() * refinement.outputs()));
     for (const auto& run : cut(grid.tokens(), patches)) {
-      const RefinementPass pass{slot, timestep, run.first_row, run.rows, extrapolation, bend};
+      const RefinementPass pass{slot, timestep, run.first_row, run.rows, extrapolation, balance};
       Floats rows(static_cast<std::size_t>(run.rows * refinement.inputs()));
       patchify(refinement.patch, refinement.channels, grid, run.first_row, latents, rows);
       const Rows hidden{carry_.floats(), run.rows, pipeline_.recipe.hidden, pipeline_.recipe.hidden};

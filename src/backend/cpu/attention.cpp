@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "backend/cpu/cpu_backend.hpp"
@@ -116,7 +117,9 @@ void CpuBackend::extrapolate(const KvPool& pool, std::span<const std::int32_t> f
   pool_.parallel_for(to.size(), [&](std::size_t index, int) {
     const std::byte* x = pool.memory.data() + from[index] * bytes;
     std::byte* y = pool.memory.data() + to[index] * bytes;
-    if (compute_ == Compute::bf16) {
+    if (weight == 0) {
+      std::memcpy(y, x, static_cast<std::size_t>(bytes));
+    } else if (compute_ == Compute::bf16) {
       kernels_.extrapolate_bf16(reinterpret_cast<const std::uint16_t*>(x),
                                 reinterpret_cast<std::uint16_t*>(y), weight, bytes / 2);
     } else {
