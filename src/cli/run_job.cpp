@@ -93,10 +93,9 @@ struct Running {
   std::string codec_simd;
   int threads = 0;
   // `codec`: what the model's codec computes on, empty where it has none; its tensors' hashes, and what else
-  // must not change before a run goes on. Returns requests that are finished already.
-  std::function<std::map<std::uint64_t, RequestResult>(Result& result, const std::string& codec,
-                                                       const std::map<std::string, std::uint64_t>& hashes,
-                                                       const Json& settings)>
+  // must not change before a run goes on.
+  std::function<EarlierWork(Result& result, const std::string& codec,
+                            const std::map<std::string, std::uint64_t>& hashes, const Json& settings)>
       loaded;
 };
 
@@ -111,10 +110,15 @@ JobOutcome run(const Running& run, const TokenJob& job) {
   JobOutcome outcome;
   std::optional<SoundMaker> sound;
   if (recipe.codec) sound.emplace(*recipe.codec, run.model.checkpoint, run.threads, run.codec_simd);
-  auto kept = run.loaded(outcome.result, sound ? sound->target() : std::string(),
-                         sound ? sound->hashes() : std::map<std::string, std::uint64_t>(), Json());
-  Answers answers(job.requests, job.text, recipe.depth() + 1, std::move(kept), reporter(run.events),
-                  sound ? &*sound : nullptr);
+  auto earlier = run.loaded(outcome.result, sound ? sound->target() : std::string(),
+                            sound ? sound->hashes() : std::map<std::string, std::uint64_t>(), Json());
+  const auto under_way = earlier.windows.size();
+  if (under_way > 0)
+    run.ranks.log().line(std::to_string(under_way) + (under_way == 1 ? " recording goes" : " recordings go") +
+                         " on from the windows that were kept");
+  Answers answers(job.requests, job.text, recipe.depth() + 1, std::move(earlier.finished),
+                  reporter(run.events), sound ? &*sound : nullptr,
+                  {.kept = std::move(earlier.windows), .on_window = run.events.on_window});
   const auto start = std::chrono::steady_clock::now();
   auto driver_events = answers.events();
   auto run_options = run.options;
@@ -172,7 +176,7 @@ JobOutcome run(const Running& run, const PictureJob& job) {
                {"whole_first", job.patches.whole_share ? Json("a fifth") : Json(settings.whole_first)},
                {"whole_last", settings.whole_last},
                {"extrapolate", name_of(job.patches.carry_on)}};
-  auto finished = run.loaded(outcome.result, maker.target(), maker.hashes(), patches);
+  auto finished = run.loaded(outcome.result, maker.target(), maker.hashes(), patches).finished;
   const auto* store = run.events.kept ? run.events.kept() : nullptr;
   const Pictures::Resume resume = [&](std::size_t request,
                                       std::int64_t sample) -> std::optional<Pictures::Kept> {
@@ -242,14 +246,13 @@ JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, co
     result.provenance = provenance_of(command_line, ranks, backend, model, plan, job_hash,
                                       split.tensors_hash(hashes), codec, flags.threads);
     if (!settings.is_null()) result.provenance[std::string(provenance_key::kPatches)] = settings;
-    auto kept =
-        events.on_loaded ? events.on_loaded(result.provenance) : std::map<std::uint64_t, RequestResult>();
-    if (!kept.empty()) {
+    auto earlier = events.on_loaded ? events.on_loaded(result.provenance) : EarlierWork();
+    if (!earlier.finished.empty()) {
       const auto requests = std::visit([](const auto& each) { return each.requests.size(); }, job);
-      ranks.log().line(std::to_string(kept.size()) + " of " + std::to_string(requests) +
+      ranks.log().line(std::to_string(earlier.finished.size()) + " of " + std::to_string(requests) +
                        " requests were finished before");
     }
-    return kept;
+    return earlier;
   };
   const Running running{.ranks = ranks,
                         .model = model,

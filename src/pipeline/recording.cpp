@@ -70,12 +70,15 @@ struct Recording::Piece {
   std::vector<ScoredTokens> samples;  // a lane each
   std::vector<std::uint8_t> ended;    // a lane each
   double no_speech = 0;
+  bool cut = false;
+  std::size_t windows = 0;  // that have ended
   // [pass][layer][position], and of each pass how many positions.
   std::vector<std::vector<std::uint64_t>> digests;
   std::vector<std::int64_t> positions;
 };
 
-Recording::Recording(std::shared_ptr<const SpeechRequest> request, std::size_t index, std::uint64_t seed)
+Recording::Recording(std::shared_ptr<const SpeechRequest> request, std::size_t index, std::uint64_t seed,
+                     const KeptWindows& kept)
     : request_(std::move(request)), index_(index), seed_(seed) {
   const auto& samples = *request_->samples;
   const auto& options = request_->options;
@@ -89,24 +92,42 @@ Recording::Recording(std::shared_ptr<const SpeechRequest> request, std::size_t i
   } else {
     add_piece(samples, 0);
   }
+  go_on_from(kept);
+  for (std::size_t piece = 0; piece < pieces_.size(); ++piece) plan_pass(piece, std::nullopt);
 }
 
 Recording::~Recording() = default;
 
 void Recording::add_piece(std::vector<float> samples, std::int64_t first_sample) {
   pieces_.push_back(std::make_unique<Piece>(*request_, std::move(samples), first_sample));
-  plan_pass(pieces_.size() - 1, std::nullopt);
+}
+
+void Recording::go_on_from(const KeptWindows& kept) {
+  for (const auto& [number, windows] : kept) {
+    if (number >= pieces_.size())
+      throw_bad_data("there is no piece " + std::to_string(number) + " in this recording");
+    auto& piece = *pieces_[number];
+    piece.transcriber.resume(windows);
+    piece.windows = windows.size();
+  }
 }
 
 std::vector<Recording::Pass> Recording::take_passes() {
   return std::exchange(passes_, {});
 }
 
+std::vector<Recording::Ended> Recording::take_ended() {
+  return std::exchange(ended_, {});
+}
+
 // What the piece asks for next; `window_before` is where the pass before it read, if it has just ended.
 void Recording::plan_pass(std::size_t piece, std::optional<std::int64_t> window_before) {
   auto& state = *pieces_[piece];
+  if (auto window = state.transcriber.take_window())
+    ended_.push_back({piece, state.windows++, std::move(*window)});
   const auto& step = state.transcriber.step();
   state.steps = 0;
+  state.cut = false;
   state.beams.reset();
   state.samples.clear();
   state.ended.clear();
@@ -195,7 +216,7 @@ Decision Recording::on_chosen(std::size_t piece, std::span<const ChosenToken> ch
   if (state.steps++ == 0) state.no_speech = static_cast<double>(chosen.front().probe);
   auto decision = state.beams ? on_beams(state, chosen) : on_samples(state, chosen);
   if (!decision.ended && state.steps == decode.max_new_tokens) {
-    cut_ = true;
+    state.cut = true;
     decision.ended = true;
   }
   if (decision.ended) finish_decode(piece);
@@ -240,7 +261,8 @@ void Recording::finish_decode(std::size_t piece) {
   const auto best = best_of(candidates, request_->options.length_penalty);
   state.transcriber.decoded({.chosen = std::move(candidates[best].tokens),
                              .logprob = candidates[best].logprob,
-                             .no_speech_prob = state.no_speech});
+                             .no_speech_prob = state.no_speech,
+                             .cut = state.cut});
   plan_pass(piece, window);
 }
 
@@ -272,7 +294,7 @@ bool Recording::done() const {
 }
 
 bool Recording::cut() const {
-  return cut_;
+  return std::ranges::any_of(pieces_, [](const auto& piece) { return piece->transcriber.cut(); });
 }
 
 bool Recording::broken() const {

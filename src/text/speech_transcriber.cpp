@@ -139,6 +139,7 @@ std::vector<std::int32_t> Transcriber::text_of(std::span<const std::int32_t> ids
 
 void Transcriber::decoded(const DecodedWindow& window) {
   expect<DecodeStep>();
+  window_.cut = window_.cut || window.cut;
   WindowScores scores;
   scores.avg_logprob = average_logprob(window.logprob, window.chosen.size());
   scores.compression_ratio = compression_ratio(stripped(text_.decode(text_of(window.chosen))));
@@ -149,8 +150,7 @@ void Transcriber::decoded(const DecodedWindow& window) {
       ++window_.attempt;
       return decode();
     case WindowVerdict::silent:
-      seek_ += window_.frames;
-      return begin_window();
+      return end_window(seek_ + window_.frames, false);
     case WindowVerdict::keep:
       return keep(window, scores);
   }
@@ -162,7 +162,8 @@ void Transcriber::keep(const DecodedWindow& window, const WindowScores& scores) 
   window_.advance = cut.advance;
   window_.temperature = options_.temperatures[window_.attempt];
   const std::span chosen(window.chosen);
-  said_.insert(said_.end(), chosen.begin(), chosen.begin() + static_cast<std::ptrdiff_t>(cut.said));
+  const auto said = chosen.first(cut.said);
+  window_.said.assign(said.begin(), said.end());
   std::vector<std::int32_t> text;
   for (const auto& part : cut.segments) {
     const auto ids = chosen.subspan(part.first, part.last - part.first);
@@ -227,13 +228,62 @@ void Transcriber::finish_window() {
       segment.tokens.clear();
       segment.words.clear();
     }
-    history_.insert(history_.end(), segment.tokens.begin(), segment.tokens.end());
-    transcript_.segments.push_back(std::move(segment));
   }
-  if (!options_.condition_on_previous_text || window_.temperature > options_.prompt_reset_on_temperature)
-    shown_from_ = history_.size();
-  seek_ = next > seek_ ? next : seek_ + window_.frames;
+  end_window(
+      next > seek_ ? next : seek_ + window_.frames,
+      !options_.condition_on_previous_text || window_.temperature > options_.prompt_reset_on_temperature);
+}
+
+void Transcriber::end_window(std::int64_t next, bool forget) {
+  ended_ = TranscriptWindow{.next = next,
+                            .clip = 0,
+                            .language = std::string(tokens_->language_of(language_)),
+                            .language_probability = transcript_.language_probability,
+                            .forget = forget,
+                            .cut = window_.cut,
+                            .last_speech = last_speech_,
+                            .said = std::move(window_.said),
+                            .segments = std::move(window_.segments)};
+  take_in(*ended_);
   begin_window();
+}
+
+void Transcriber::take_in(const TranscriptWindow& window) {
+  if (transcript_.language.empty()) {
+    transcript_.language = window.language;
+    transcript_.language_probability = window.language_probability;
+  }
+  for (const auto& segment : window.segments) {
+    history_.insert(history_.end(), segment.tokens.begin(), segment.tokens.end());
+    transcript_.segments.push_back(segment);
+  }
+  said_.insert(said_.end(), window.said.begin(), window.said.end());
+  if (window.forget) shown_from_ = history_.size();
+  cut_ = cut_ || window.cut;
+  last_speech_ = window.last_speech;
+  seek_ = window.next;
+}
+
+// What a window says is shown to the model again: an id that it does not have must not get there.
+void Transcriber::check(const TranscriptWindow& window) const {
+  const auto known = [&](const std::vector<std::int32_t>& ids) {
+    return std::ranges::all_of(ids, [&](std::int32_t id) { return id >= 0 && id < tokens_->vocab; });
+  };
+  const bool forward = window.next > seek_ && window.next <= frames_ + kWindowFrames;
+  const bool language = !tokens_->multilingual() || tokens_->language_id(window.language);
+  if (!forward || !language || !known(window.said) ||
+      !std::ranges::all_of(window.segments, [&](const auto& segment) { return known(segment.tokens); }))
+    throw_bad_data("what was kept of a window that ends at " + std::to_string(seconds(window.next)) +
+                   " s is not this recording's");
+}
+
+void Transcriber::resume(std::span<const TranscriptWindow> windows) {
+  for (const auto& window : windows) {
+    check(window);
+    take_in(window);
+    language_ = tokens_->language_id(window.language).value_or(-1);
+  }
+  if (!windows.empty()) begin_window();
 }
 
 void Transcriber::finish() {

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -33,7 +35,8 @@ struct SpeechText {
 SpeechText speech_text(const Tokenizer& tokenizer, const SpeechTokens& tokens, const SpeechOptions& options);
 
 // Frames are 10 ms of log-mel; a window is frames [seek, seek + frames) of the recording, filled up to 3000.
-struct DetectStep {  // the logits behind <|startoftranscript|> alone -> detect_language -> detected()
+struct DetectStep {  // a window to find the language by: the logits behind <|startoftranscript|> alone ->
+                     // detect_language -> detected()
   std::int64_t seek = 0;
   std::int64_t frames = 0;
 };
@@ -62,6 +65,7 @@ struct DecodedWindow {
   std::vector<std::int32_t> chosen;  // behind the prompt, without the end
   double logprob = 0;                // sum over them and the end, of the rows that the rules were applied to
   double no_speech_prob = 0;         // token_probability(logits at prompt.start, no_speech)
+  bool cut = false;                  // there was no room for more
 };
 
 class Transcriber {
@@ -70,6 +74,12 @@ class Transcriber {
   // options ask for a language or a task that the model does not have, or for words without alignment heads.
   Transcriber(std::shared_ptr<const SpeechTokens> tokens, SpeechOptions options, SpeechText text,
               std::int64_t frames, std::int64_t context);
+
+  // Goes on behind windows that an earlier run had finished, in their order; before any answer. Throws bad
+  // data where they cannot be this recording's.
+  void resume(std::span<const TranscriptWindow> windows);
+  // What the window that has just ended added, once.
+  std::optional<TranscriptWindow> take_window() { return std::exchange(ended_, std::nullopt); }
 
   const SpeechStep& step() const { return step_; }
   bool done() const { return std::holds_alternative<DoneStep>(step_); }
@@ -84,6 +94,7 @@ class Transcriber {
   const Transcript& transcript() const { return transcript_; }
   // Every token that counts as said, timestamps among them, window after window: transformers' sequence.
   const std::vector<std::int32_t>& said() const { return said_; }
+  bool cut() const { return cut_; }  // a window had no room for all that it would have said
 
  private:
   struct Window {  // the one that is being worked on
@@ -92,6 +103,8 @@ class Transcriber {
     bool to_the_end = false;
     std::int64_t advance = 0;
     double temperature = 0;
+    bool cut = false;
+    std::vector<std::int32_t> said;
     std::vector<TranscriptSegment> segments;
   };
 
@@ -99,6 +112,9 @@ class Transcriber {
   void decode();
   void keep(const DecodedWindow& window, const WindowScores& scores);
   void finish_window();
+  void end_window(std::int64_t next, bool forget);
+  void check(const TranscriptWindow& window) const;
+  void take_in(const TranscriptWindow& window);
   void finish();
   template <typename Step>
   void expect() const;
@@ -120,6 +136,8 @@ class Transcriber {
   Window window_;
   Transcript transcript_;
   std::vector<std::int32_t> said_;
+  bool cut_ = false;
+  std::optional<TranscriptWindow> ended_;
 };
 
 // Moves a transcript's times: of a recording without its silences, or of a piece of one. `ends` is true for

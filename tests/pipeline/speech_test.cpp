@@ -1,11 +1,12 @@
 // Recordings through the pipeline: the transcript is the reference's, and the same however the run is cut.
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <fstream>
 #include <thread>
 
+#include "job/transcript.hpp"
 #include "support.hpp"
 #include "verify/compare.hpp"
 
@@ -315,6 +316,75 @@ TEST(Speech, a_window_without_room_is_told) {
   std::vector<std::int32_t> all(2000);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int32_t>(i);
   EXPECT_EQ(finish({{"suppress_tokens", all}}), Finish::end_of_text);
+}
+
+// Everything that a transcript says, words and log-probabilities among them.
+std::vector<std::string> all_of(const Result& result) {
+  std::vector<std::string> texts;
+  for (const auto& request : result.requests)
+    texts.push_back(json_of(request.samples.at(0).transcript.value()).dump());
+  return texts;
+}
+
+// Stops a run again and again, goes on from the windows that were told of, with other ranks each time.
+void expect_it_goes_on(const Job& job, std::size_t least_kept) {
+  const auto requests = prepared(job);
+  Setting setting;
+  setting.options.trace = false;
+  const auto whole = run_well(subject(), requests, setting);
+  Hooks hooks;
+  std::size_t stops = 0;
+  std::size_t kept = 0;
+  for (;; ++stops) {
+    ASSERT_LT(stops, 40U) << "it does not get on";
+    setting.ranks = 1 + static_cast<std::int32_t>(stops % 3);
+    setting.threads = 1 + static_cast<int>(stops % 2);
+    hooks.stop = [&](std::uint64_t tokens) { return tokens > 60 + 25 * stops; };
+    const auto part = run_well(subject(), requests, setting, hooks);
+    hooks.windows = part.windows;
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      if (part.result.requests[i].status == Status::done) hooks.kept[i] = part.result.requests[i];
+    if (!part.report.stopped) {
+      EXPECT_EQ(difference(whole.result, part.result), "");
+      EXPECT_EQ(all_of(whole.result), all_of(part.result));
+      break;
+    }
+    for (const auto& [index, pieces] : hooks.windows)
+      for (const auto& [piece, windows] : pieces) kept = std::max(kept, windows.size() + piece);
+  }
+  EXPECT_GE(stops, 2U);
+  EXPECT_GE(kept, least_kept);
+}
+
+TEST(Speech, a_stopped_recording_goes_on_from_its_last_window) {
+  const Json hot = {{"temperature", {0, 0.8}}, {"best_of", 2},         {"beam_size", 2},
+                    {"word_timestamps", true}, {"max_new_tokens", 24}, {"seed", 9}};
+  expect_it_goes_on(job_of({request_of(sound_of(71.5, 2), "en", hot),
+                            request_of(sound_of(65, 3), "", with(greedy(), {{"max_new_tokens", 30}}))}),
+                    3);
+}
+
+TEST(Speech, stopped_pieces_between_silences_go_on) {
+  auto sound = sound_of(50, 1);
+  for (const auto second : {8, 21, 33})
+    std::fill_n(sound.samples.begin() + second * 16'000, 3 * 16'000, 0.0F);
+  expect_it_goes_on(
+      job_of({request_of(sound, "", with(greedy(), {{"batched", true}, {"max_new_tokens", 30}}))}), 1);
+}
+
+TEST(Speech, windows_of_another_recording_are_refused) {
+  const auto requests = prepared(job_of({request_of(sound_of(40.3, 1), "en", greedy())}));
+  const auto refused = [&](const KeptWindows& windows) {
+    Hooks hooks;
+    hooks.windows = {{0, windows}};
+    return run(subject(), requests, {}, hooks).errors.at(0);
+  };
+  EXPECT_THAT(refused({{0, {{.next = 1'000'000, .language = "en"}}}}), testing::HasSubstr("--no-resume"));
+  EXPECT_THAT(refused({{0, {{.next = 0, .language = "en"}}}}), testing::HasSubstr("not this recording's"));
+  EXPECT_THAT(refused({{0, {{.next = 50, .language = "xx"}}}}), testing::HasSubstr("not this recording's"));
+  EXPECT_THAT(refused({{0, {{.next = 50, .language = "en", .said = {1 << 20}}}}}),
+              testing::HasSubstr("not this recording's"));
+  EXPECT_THAT(refused({{1, {{.next = 50, .language = "en"}}}}), testing::HasSubstr("no piece 1"));
 }
 
 TEST(Speech, a_stopped_run_reports_no_half_transcript) {
