@@ -13,15 +13,29 @@ void add_export(CLI::App& app, ChosenCommand& chosen) {
   struct Flags {
     std::string result;
     std::string folder;
+    SubtitleOptions subtitles;
   };
   auto flags = std::make_shared<Flags>();
   auto* command =
       app.add_subcommand("export", "Write a result as files of text, sound, pictures and video, and tables");
   command->add_option("result", flags->result, "Result file")->required();
   command->add_option("folder", flags->folder, "Folder, made where missing")->required();
+  auto& subtitles = flags->subtitles;
+  const auto words = [](const std::string& what) { return "Of subtitles with words: " + what; };
+  command->add_option("--max-line-width", subtitles.max_line_width, words("characters of a line at most"))
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--max-line-count", subtitles.max_line_count,
+                   words("lines at most; with a width too, without regard to segments"))
+      ->check(CLI::PositiveNumber);
+  command->add_option("--max-words-per-line", subtitles.max_words_per_line, words("words at most"))
+      ->check(CLI::PositiveNumber)
+      ->excludes("--max-line-width");
+  command->add_flag("--highlight-words", subtitles.highlight_words, words("one a word, underlined"));
   command->callback([flags, &chosen] {
     chosen = [flags] {
-      const auto written = export_result(read_result(flags->result), flags->folder, media_files);
+      const auto written =
+          export_result(read_result(flags->result), flags->folder, media_files, flags->subtitles);
       const auto count = [](std::uint64_t number, const char* what) {
         return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
       };

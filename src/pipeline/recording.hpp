@@ -63,6 +63,10 @@ class Recording {
   struct Piece;
   void add_piece(std::vector<float> samples, std::int64_t first_sample);
   void go_on_from(const KeptWindows& kept);
+  void plan_first_passes();
+  void settle(const LanguageGuess& guess, std::optional<std::size_t> listened);
+  std::size_t next_listener(std::size_t from) const;
+  void on_language(std::size_t piece, const LanguageGuess& guess);
   void plan_pass(std::size_t piece, std::optional<std::int64_t> window_before);
   Sequence sequence_of(std::size_t piece, const SpeechStep& step);
   Decision on_beams(Piece& piece, std::span<const ChosenToken> chosen);
@@ -74,6 +78,7 @@ class Recording {
   std::uint64_t seed_;
   std::vector<std::unique_ptr<Piece>> pieces_;
   std::optional<media::Condensed> condensed_;  // where silence was left out of one piece
+  std::optional<LanguageVote> vote_;           // while pieces are listened to for their language
   std::vector<Pass> passes_;                   // due
   std::vector<Ended> ended_;
   bool broken_ = false;

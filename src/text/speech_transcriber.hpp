@@ -4,6 +4,7 @@
 //
 // Behaviour: openai-whisper's transcribe(): windows of 30 s that begin where the last timestamp ended,
 // earlier text in front, temperatures one after the other until a window is good enough, silence left out.
+// faster-whisper's where a language is found by several windows.
 
 #include <cstdint>
 #include <functional>
@@ -17,7 +18,9 @@
 #include "core/transcript.hpp"
 #include "text/speech_options.hpp"
 #include "text/speech_rules.hpp"
+#include "text/speech_silence.hpp"
 #include "text/speech_tokens.hpp"
+#include "text/speech_vote.hpp"
 #include "text/speech_words.hpp"
 #include "text/tokenizer.hpp"
 
@@ -86,6 +89,8 @@ class Transcriber {
 
   // The answer to the step of that kind; throws internal where another one is due.
   void detected(const LanguageGuess& guess);
+  // The same with what is settled already: a recording that is cut into pieces has one language.
+  void settle(const LanguageGuess& guess);
   void decoded(const DecodedWindow& window);
   // `probabilities` of the text tokens among all text: token_probability(row.first(end), id).
   void aligned(const WordAttention& attention, std::span<const double> probabilities);
@@ -119,14 +124,20 @@ class Transcriber {
   template <typename Step>
   void expect() const;
   double seconds(std::int64_t frame) const { return static_cast<double>(frame) / 100; }
+  std::int64_t window_frames() const { return options_.chunk_length * 100; }
+  std::vector<std::int32_t> previous() const;
   std::vector<std::int32_t> text_of(std::span<const std::int32_t> ids) const;
   SpeechRules rules() const;
+  std::vector<std::int32_t> suppressed() const;
 
   std::shared_ptr<const SpeechTokens> tokens_;
   SpeechOptions options_;
   SpeechText text_;
   std::int64_t frames_;
   std::int64_t context_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> clips_;  // frames
+  std::size_t clip_ = 0;
+  std::optional<LanguageVote> vote_;  // while the language is looked for
   SpeechStep step_ = DoneStep{};
   std::int64_t seek_ = 0;
   std::int32_t language_ = -1;

@@ -42,6 +42,19 @@ class SpeechTest(CommandLineTest):
             tsv = (self.folder / f"texts/{number}.tsv").read_text().splitlines()
             self.assertEqual(tsv[0].split("\t"), ["start", "end", "text"])
 
+    def test_subtitles_are_laid_out(self):
+        self.job("job.h5", [{"id": "r", "sound": (31, 6), "language": "japanese"}], word_timestamps=True, **GREEDY)
+        self.diffuse("run", "job.h5", "-o", "out.h5")
+        for name, flags in [("plain", []), ("words", ["--max-words-per-line", "1"]), ("marked", ["--highlight-words"]),
+                            ("narrow", ["--max-line-width", "1", "--max-line-count", "1"])]:
+            self.diffuse("export", "out.h5", name, *flags)
+        texts = {name: (self.folder / name / "r.srt").read_text() for name in ("plain", "words", "marked", "narrow")}
+        count = {name: len(cue_times(text, " --> ")) for name, text in texts.items()}
+        self.assertGreater(count["words"], count["plain"])
+        self.assertGreater(count["narrow"], count["plain"])
+        self.assertIn("<u>", texts["marked"])
+        self.fails(2, "--max-line-width", "export", "out.h5", "x", "--max-words-per-line", "1", "--max-line-width", "8")
+
     def test_beams_words_and_hotter_attempts_are_the_same_split(self):
         self.job("job.h5", [{"sound": (9, 3)}, {"sound": (31, 4), "language": "japanese", "task": "translate"}],
                  word_timestamps=True, best_of=2)

@@ -53,19 +53,28 @@ class JournalTest : public testing::Test {
 };
 
 TranscriptWindow sample_window(std::int64_t next) {
-  TranscriptWindow window{.next = next, .clip = 1, .language = "en", .language_probability = 0.1 + 0.2};
+  TranscriptSegment segment;
+  segment.seek = 7;
+  segment.start = 0.02;
+  segment.end = 1.1;
+  segment.text = "Ünd";
+  segment.tokens = {3, 4};
+  segment.avg_logprob = -0.7000000000000001;
+  segment.words = {{" a", 0.1, 0.7, 1e-300}};
+  TranscriptWindow window;
+  window.next = next;
+  window.clip = 1;
+  window.language = "en";
+  window.language_probability = 0.1 + 0.2;
   window.forget = true;
   window.cut = true;
   window.last_speech = 1.0 / 3;
   window.said = {1, 2, 50365};
-  window.segments = {
-      {.seek = 7, .start = 0.02, .end = 1.1, .text = "Ünd", .tokens = {3, 4}, .language = "en"}};
-  window.segments[0].avg_logprob = -0.7000000000000001;
-  window.segments[0].words = {{" a", 0.1, 0.7, 1e-300}};
+  window.segments = {segment};
   return window;
 }
 
-std::string bytes_of(const TranscriptWindow& window) {
+std::string bytes_of_window(const TranscriptWindow& window) {
   wire::Writer out;
   wire::write(out, window);
   return out.bytes();
@@ -87,9 +96,9 @@ TEST_F(JournalTest, gives_back_windows_of_recordings_that_were_under_way) {
     const auto& pieces = windows.at(3);
     ASSERT_EQ(pieces.size(), 2U);
     ASSERT_EQ(pieces.at(0).size(), 2U);  // the second that came as number 1, and nothing behind it
-    EXPECT_EQ(bytes_of(pieces.at(0)[1]), bytes_of(sample_window(107)));
+    EXPECT_EQ(bytes_of_window(pieces.at(0)[1]), bytes_of_window(sample_window(107)));
     EXPECT_EQ(pieces.at(0)[1].segments[0].words[0].probability, 1e-300);
-    EXPECT_EQ(bytes_of(pieces.at(2)[0]), bytes_of(sample_window(50)));
+    EXPECT_EQ(bytes_of_window(pieces.at(2)[0]), bytes_of_window(sample_window(50)));
     EXPECT_TRUE(journal.take_windows().empty());
     journal.append_window(3, 0, 5, sample_window(1));
   }
