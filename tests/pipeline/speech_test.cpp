@@ -454,10 +454,10 @@ TEST(Speech, stopped_pieces_between_silences_go_on) {
   for (const auto second : {8, 21, 33})
     std::fill_n(sound.samples.begin() + second * 16'000, 3 * 16'000, 0.0F);
   // Pieces of different lengths, so that they do not end together.
+  const Json batched = with(greedy(), {{"batched", true}, {"max_new_tokens", 12}});
   expect_it_goes_on(
-      job_of({request_of(sound, "", with(greedy(), {{"batched", true}, {"max_new_tokens", 30}})),
-              request_of(sound, "", with(greedy(), {{"batched", true}, {"chunk_length", 7}}))}),
-      2, 10);
+      job_of({request_of(sound, "", batched), request_of(sound, "", with(batched, {{"chunk_length", 7}}))}),
+      2, 40);
 }
 
 TEST(Speech, windows_of_another_recording_are_refused) {
