@@ -83,7 +83,7 @@ class Recorder {
  public:
   Recorder(const RunFlags& flags, Log& log) : flags_(flags), log_(log) {}
 
-  Finished open(const Json& provenance, const PreparedJob& job) {
+  EarlierWork open(const Json& provenance, const PreparedJob& job) {
     const auto seeds = seeds_of(job);
     const auto identity = journal_identity(provenance).dump();
     kept_.emplace(flags_.output, digest64(std::as_bytes(std::span(identity))));
@@ -94,7 +94,7 @@ class Recorder {
       if (nothing_to_do_) {
         log_.line("'" + flags_.output +
                   "' holds the whole result of this job already; --no-resume runs it again");
-        return whole;
+        return {.finished = std::move(whole)};
       }
     }
     if (flags_.no_resume) {
@@ -106,10 +106,14 @@ class Recorder {
     if (!journal_->locked())
       log_.warn("this file system has no locks: nothing keeps a second run off the journal");
     if (!journal_->resumed() || journal_->seeds().empty()) journal_->write_seeds(seeds);
-    auto finished = journal_->take_finished();
-    // Digests that are asked for only now are worth running again.
-    if (flags_.trace) std::erase_if(finished, [](const auto& entry) { return lacks_trace(entry.second); });
-    return finished;
+    EarlierWork earlier{.finished = journal_->take_finished(), .windows = journal_->take_windows()};
+    // Digests that are asked for only now are worth running again, and windows are kept without theirs.
+    if (flags_.trace) {
+      std::erase_if(earlier.finished, [](const auto& entry) { return lacks_trace(entry.second); });
+      earlier.windows.clear();
+    }
+    std::erase_if(earlier.windows, [&](const auto& entry) { return earlier.finished.contains(entry.first); });
+    return earlier;
   }
 
   void append(std::size_t index, const RequestResult& request) {
@@ -117,6 +121,10 @@ class Recorder {
     journal_->append(index, request);
     for (std::size_t sample = 0; sample < request.samples.size(); ++sample)
       kept_->drop(index, static_cast<std::int64_t>(sample));
+  }
+
+  void append(std::size_t index, const Recording::Ended& ended) {
+    if (journal_) journal_->append_window(index, ended.piece, ended.number, ended.window);
   }
 
   // See JobEvents.
@@ -224,6 +232,7 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
       {.on_loaded = [&](const Json& provenance) { return recorder.open(provenance, prepared); },
        .on_request = [&](std::size_t index,
                          const RequestResult& request) { recorder.append(index, request); },
+       .on_window = [&](std::size_t index, const Recording::Ended& ended) { recorder.append(index, ended); },
        .stop =
            [&] {
              const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;

@@ -100,12 +100,17 @@ JobOutcome run(const Running& run, const TokenJob& job) {
   JobOutcome outcome;
   std::optional<SoundMaker> sound;
   if (recipe.codec) sound.emplace(*recipe.codec, run.model.checkpoint, run.threads, run.codec_simd);
-  auto kept = run.loaded(outcome.result,
-                         run.provenance(sound ? sound->target() : std::string(),
-                                        sound ? sound->hashes() : std::map<std::string, std::uint64_t>()),
-                         Json::object());
-  Answers answers(job.requests, job.text, recipe.depth() + 1, std::move(kept), reporter(run.events),
-                  sound ? &*sound : nullptr);
+  auto earlier = run.loaded(outcome.result,
+                            run.provenance(sound ? sound->target() : std::string(),
+                                           sound ? sound->hashes() : std::map<std::string, std::uint64_t>()),
+                            Json::object());
+  const auto under_way = earlier.windows.size();
+  if (under_way > 0)
+    run.ranks.log().line(std::to_string(under_way) + (under_way == 1 ? " recording goes" : " recordings go") +
+                         " on from the windows that were kept");
+  Answers answers(job.requests, job.text, recipe.depth() + 1, std::move(earlier.finished),
+                  reporter(run.events), sound ? &*sound : nullptr,
+                  {.kept = std::move(earlier.windows), .on_window = run.events.on_window});
   const auto start = std::chrono::steady_clock::now();
   auto driver_events = answers.events();
   auto run_options = run.options;
@@ -150,14 +155,13 @@ JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, co
   const auto loaded = [&](Result& result, Json of, const Json& settings) {
     for (const auto& [key, value] : settings.items()) of[key] = value;
     result.provenance = std::move(of);
-    auto kept =
-        events.on_loaded ? events.on_loaded(result.provenance) : std::map<std::uint64_t, RequestResult>();
-    if (!kept.empty()) {
+    auto earlier = events.on_loaded ? events.on_loaded(result.provenance) : EarlierWork();
+    if (!earlier.finished.empty()) {
       const auto requests = std::visit([](const auto& each) { return each.requests.size(); }, job);
-      ranks.log().line(std::to_string(kept.size()) + " of " + std::to_string(requests) +
+      ranks.log().line(std::to_string(earlier.finished.size()) + " of " + std::to_string(requests) +
                        " requests were finished before");
     }
-    return kept;
+    return earlier;
   };
   std::vector<std::int64_t> stage_layers;
   for (const auto& slice : plan.ranks)

@@ -25,11 +25,19 @@ namespace diffuse {
 // there is no such folder, I/O else.
 void check_place(const std::filesystem::path& file);
 
+// What an earlier run has left, by index in the job.
+struct EarlierWork {
+  std::map<std::uint64_t, RequestResult> finished = {};
+  std::map<std::uint64_t, KeptWindows> windows = {};  // of recordings that were under way
+};
+
 // What a caller sees and decides while a job runs; on rank 0 only.
 struct JobEvents {
-  // After loading, before anything runs: provenance is complete. Returns requests that are finished already.
-  std::function<std::map<std::uint64_t, RequestResult>(const Json& provenance)> on_loaded;
+  // After loading, before anything runs: provenance is complete.
+  std::function<EarlierWork(const Json& provenance)> on_loaded;
   std::function<void(std::size_t index, const RequestResult& request)> on_request;
+  // A window has ended of a recording that goes on.
+  std::function<void(std::size_t index, const Recording::Ended& ended)> on_window = {};
   std::function<bool()> stop;
   // Where steps of pictures are kept, once on_loaded was called; may be null.
   std::function<const KeptSteps*()> kept;

@@ -129,7 +129,8 @@ JobOutcome run_pictures(const Running& run, const PictureJob& job) {
     return outcome;
   }
   auto finished =
-      run.loaded(outcome.result, run.provenance(maker.target(), maker.hashes()), settings_of(job, *patches));
+      run.loaded(outcome.result, run.provenance(maker.target(), maker.hashes()), settings_of(job, *patches))
+          .finished;
   const auto* store = run.events.kept ? run.events.kept() : nullptr;
   const Pictures::Resume resume = [&](std::size_t request,
                                       std::int64_t sample) -> std::optional<Pictures::Kept> {

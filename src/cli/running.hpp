@@ -27,10 +27,9 @@ struct Running {
   // its tensors' hashes.
   std::function<Json(const std::string& codec, const std::map<std::string, std::uint64_t>& hashes)>
       provenance;
-  // Adds what of `settings` must not change before a run goes on, begins the result, and returns requests
-  // that are finished already.
-  std::function<std::map<std::uint64_t, RequestResult>(Result& result, Json provenance, const Json& settings)>
-      loaded;
+  // Adds what of `settings` must not change before a run goes on, begins the result, and returns what
+  // earlier runs did.
+  std::function<EarlierWork(Result& result, Json provenance, const Json& settings)> loaded;
   // To be called before each of the split's runs: has the other ranks follow.
   std::function<void()> next_run;
 };

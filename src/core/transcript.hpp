@@ -2,6 +2,7 @@
 // What was said in a recording, and when. Values only: text/ makes them, job/ keeps and writes them.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -36,5 +37,23 @@ struct Transcript {
   double duration = 0;              // seconds of the recording
   std::vector<TranscriptSegment> segments;
 };
+
+// What a finished window added to a recording that is under way, and where the next one begins. All windows
+// from the first one on are all that is needed to go on: random numbers are keyed, not drawn.
+struct TranscriptWindow {
+  std::int64_t next = 0;                    // frame at which the next window begins
+  std::int64_t clip = 0;                    // the stretch of the recording that it is of
+  std::string language;                     // code that it was decoded in; empty for a model of one language
+  double language_probability = 0;          // as it was found, or 1
+  bool forget = false;                      // what was said up to here is not shown to later windows
+  bool cut = false;                         // it had no room for all that it would have said
+  double last_speech = 0;                   // seconds: when the last word so far ended
+  std::vector<std::int32_t> said;           // tokens that count as said
+  std::vector<TranscriptSegment> segments;  // none where nothing is said
+};
+
+// What there is of a recording that is under way: of each of its pieces, by number, the windows that are
+// finished, from the first one on.
+using KeptWindows = std::map<std::uint64_t, std::vector<TranscriptWindow>>;
 
 }  // namespace diffuse

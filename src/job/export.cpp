@@ -147,9 +147,10 @@ std::string write_latent(const std::filesystem::path& folder, const std::string&
 }
 
 // Beside NAME.txt: subtitles, a table and JSON.
-void write_transcript(const std::filesystem::path& name, const Transcript& transcript) {
-  write_file(name.string() + ".srt", transcript_srt(transcript));
-  write_file(name.string() + ".vtt", transcript_vtt(transcript));
+void write_transcript(const std::filesystem::path& name, const Transcript& transcript,
+                      const SubtitleOptions& subtitles) {
+  write_file(name.string() + ".srt", transcript_srt(transcript, subtitles));
+  write_file(name.string() + ".vtt", transcript_vtt(transcript, subtitles));
   write_file(name.string() + ".tsv", transcript_tsv(transcript));
   write_file(name.string() + ".json", transcript_json(transcript));
 }
@@ -248,7 +249,8 @@ Json show_json(const Result& result, const ShowOptions& options) {
           {"verification", result.verification}};
 }
 
-Exported export_result(const Result& result, const std::filesystem::path& folder, const MediaFiles& files) {
+Exported export_result(const Result& result, const std::filesystem::path& folder, const MediaFiles& files,
+                       const SubtitleOptions& subtitles) {
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   if (failed) throw_io("making folder '" + folder.string() + "': " + failed.message());
@@ -270,7 +272,7 @@ Exported export_result(const Result& result, const std::filesystem::path& folder
       std::string file = name + ".txt";
       if (text)
         write_file(folder / file, sample.transcript ? transcript_text(*sample.transcript) : sample.text);
-      if (sample.transcript) write_transcript(folder / name, *sample.transcript);
+      if (sample.transcript) write_transcript(folder / name, *sample.transcript, subtitles);
       if (sample.latent) file = write_latent(folder, name, *sample.latent);
       if (sample.media) file = write_media(folder, name, *sample.media, files);
       ++(media ? exported.media : exported.texts);

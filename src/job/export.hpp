@@ -10,6 +10,7 @@
 
 #include "core/json.hpp"
 #include "job/result.hpp"
+#include "job/transcript.hpp"
 
 namespace diffuse {
 
@@ -58,8 +59,10 @@ struct Exported {
 // ID-0.txt, ID-1.txt, … where a request has several (beside it .srt, .vtt, .tsv and .json where the sample is
 // a transcript, and a line a segment in .txt), ID.wav where the sample is a sound, or what
 // `files` makes of a picture or a video, and ID.latent.npy, [channels, frames, height, width], where its
-// latent was asked for; results.jsonl, a line a sample; results.csv, the table. Ids become safe file names,
-// unique without regard to case. Throws I/O, and as `files` does.
-Exported export_result(const Result& result, const std::filesystem::path& folder, const MediaFiles& files);
+// latent was asked for; subtitles are laid out as `subtitles` says; results.jsonl, a line a sample;
+// results.csv, the table. Ids become safe file names, unique without regard to case. Throws I/O, and as
+// `files` does.
+Exported export_result(const Result& result, const std::filesystem::path& folder, const MediaFiles& files,
+                       const SubtitleOptions& subtitles = {});
 
 }  // namespace diffuse

@@ -25,7 +25,7 @@ constexpr std::string_view kFirstLine = "diffuse journal 1\n";
 constexpr std::uint32_t kRecordMagic = 0x314A5244;  // "DRJ1"
 constexpr std::uint64_t kLongestRecord = 1ULL << 36;
 
-enum : std::uint32_t { kIdentity = 1, kSeeds = 2, kFinished = 3 };
+enum : std::uint32_t { kIdentity = 1, kSeeds = 2, kFinished = 3, kWindow = 4 };
 
 struct Head {
   std::uint32_t magic;
@@ -156,6 +156,10 @@ std::map<std::uint64_t, RequestResult> Journal::take_finished() {
   return std::exchange(finished_, {});
 }
 
+std::map<std::uint64_t, KeptWindows> Journal::take_windows() {
+  return std::exchange(windows_, {});
+}
+
 void Journal::create(const Json& identity) {
   end_ = 0;
   if (ftruncate(file_.get(), 0) != 0) throw_errno("emptying " + quoted(path_));
@@ -222,13 +226,28 @@ void Journal::take_record(std::uint32_t type, std::span<const std::byte> payload
     case kFinished: {
       const auto index = in.number<std::uint64_t>();
       finished_.insert_or_assign(index, wire::read_request_result(in));
+      windows_.erase(index);
       break;
     }
+    case kWindow:
+      take_window(in);
+      break;
     default:
       throw_bad_data(quoted(path_) + ": a record of type " + std::to_string(type) +
                      ", which this program does not know; use a newer diffuse");
   }
   in.expect_end();
+}
+
+void Journal::take_window(wire::Reader& in) {
+  const auto index = in.number<std::uint64_t>();
+  auto& windows = windows_[index][in.number<std::uint64_t>()];
+  const auto number = in.number<std::uint64_t>();
+  if (number > windows.size())
+    throw_bad_data(quoted(path_) + ": windows of request " + std::to_string(index) + " before number " +
+                   std::to_string(number) + " are missing; start anew with --no-resume");
+  windows.resize(number);
+  windows.push_back(wire::read_window(in));
 }
 
 void Journal::write_record(std::uint32_t type, std::span<const std::byte> payload) {
@@ -267,6 +286,14 @@ void Journal::append(std::uint64_t index, const RequestResult& request) {
   out.number(index);
   wire::write(out, request);
   write_record(kFinished, std::as_bytes(std::span(out.bytes())));
+}
+
+void Journal::append_window(std::uint64_t index, std::uint64_t piece, std::uint64_t number,
+                            const TranscriptWindow& window) {
+  wire::Writer out;
+  for (const auto value : {index, piece, number}) out.number(value);
+  wire::write(out, window);
+  write_record(kWindow, std::as_bytes(std::span(out.bytes())));
 }
 
 void Journal::remove() {

@@ -3,7 +3,8 @@
 // (OUT.h5.journal), only ever appended to; every record is checksummed and fsync'd before append() returns.
 //
 //     "diffuse journal 1\n", then records of a 32-byte head {magic, type, length, digest of the head, digest
-//     of the payload} and their payload: first the identity (JSON), then seeds, then a finished request each.
+//     of the payload} and their payload: first the identity (JSON), then seeds, then a finished request each,
+//     or a finished window of a recording that is under way.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,10 +15,15 @@
 #include <vector>
 
 #include "core/json.hpp"
+#include "core/transcript.hpp"
 #include "job/fd.hpp"
 #include "job/result.hpp"
 
 namespace diffuse {
+
+namespace wire {
+class Reader;
+}
 
 // One writer, one thread at a time. Owns the open file and, where the file system has locks, a lock on it: a
 // second run that opens the same journal gets an I/O error that says so.
@@ -52,10 +58,16 @@ class Journal {
   // Finished requests that were read back, by index in the job; the second call gets nothing.
   std::map<std::uint64_t, RequestResult> take_finished();
 
-  // Both throw I/O where the disk refuses; the file is then cut back to its last whole record. An index that
-  // is appended twice: the later one counts.
+  // Windows of recordings that were not finished, by index in the job; the second call gets nothing.
+  std::map<std::uint64_t, KeptWindows> take_windows();
+
+  // All throw I/O where the disk refuses; the file is then cut back to its last whole record. An index that
+  // is appended twice: the later one counts. Windows of a piece are numbered from 0 on; where a number comes
+  // again, it and those behind it take the place of what was there.
   void write_seeds(std::span<const std::uint64_t> seeds);
   void append(std::uint64_t index, const RequestResult& request);
+  void append_window(std::uint64_t index, std::uint64_t piece, std::uint64_t number,
+                     const TranscriptWindow& window);
 
   // Deletes the file: everything it holds stands in the result. The object takes no records after it.
   void remove();
@@ -65,6 +77,7 @@ class Journal {
   void create(const Json& identity);
   void read_back(const Json& identity);
   void take_record(std::uint32_t type, std::span<const std::byte> payload, const Json& identity);
+  void take_window(wire::Reader& in);
   void write_record(std::uint32_t type, std::span<const std::byte> payload);
 
   std::filesystem::path path_;
@@ -75,6 +88,7 @@ class Journal {
   std::uint64_t dropped_ = 0;
   std::vector<std::uint64_t> seeds_;
   std::map<std::uint64_t, RequestResult> finished_;
+  std::map<std::uint64_t, KeptWindows> windows_;
 };
 
 }  // namespace diffuse

@@ -292,6 +292,34 @@ Result read_result(Reader& in) {
   return result;
 }
 
+void write(Writer& out, const TranscriptWindow& window) {
+  out.number(window.next);
+  out.number(window.clip);
+  out.text(window.language);
+  out.number(window.language_probability);
+  out.number(static_cast<std::uint8_t>(window.forget));
+  out.number(static_cast<std::uint8_t>(window.cut));
+  out.number(window.last_speech);
+  out.list(window.said);
+  Transcript segments;
+  segments.segments = window.segments;
+  out.json(json_of(segments));
+}
+
+TranscriptWindow read_window(Reader& in) {
+  TranscriptWindow window;
+  window.next = in.number<std::int64_t>();
+  window.clip = in.number<std::int64_t>();
+  window.language = in.text();
+  window.language_probability = in.number<double>();
+  window.forget = in.number<std::uint8_t>() != 0;
+  window.cut = in.number<std::uint8_t>() != 0;
+  window.last_speech = in.number<double>();
+  window.said = in.list<std::int32_t>();
+  window.segments = transcript_of(in.json(), in.what() + ": a window").segments;
+  return window;
+}
+
 std::string sealed(const Writer& payload) {
   const auto bytes = std::as_bytes(std::span(payload.bytes()));
   Writer head;

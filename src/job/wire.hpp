@@ -88,10 +88,12 @@ class Reader {
 void write(Writer& out, const Job& job);
 void write(Writer& out, const RequestResult& request);
 void write(Writer& out, const Result& result);
+void write(Writer& out, const TranscriptWindow& window);
 
 Job read_job(Reader& in);
 RequestResult read_request_result(Reader& in);
 Result read_result(Reader& in);
+TranscriptWindow read_window(Reader& in);
 
 // Bytes that show whether they arrived whole: magic, length and digest in front.
 std::string sealed(const Writer& payload);

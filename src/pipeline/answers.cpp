@@ -66,12 +66,13 @@ std::string hash_of(const PreparedRequest& request, const std::vector<Sample>& s
 
 Answers::Answers(const std::vector<PreparedRequest>& prepared, const TextSide& text,
                  std::int64_t trace_layers, std::map<std::uint64_t, RequestResult> kept, OnRequest on_request,
-                 SoundMaker* sound)
+                 SoundMaker* sound, SpeechKeeper keeper)
     : prepared_(prepared),
       tokenizer_(text.tokenizer ? &*text.tokenizer : nullptr),
       generation_(text.generation),
       trace_layers_(trace_layers),
       on_request_(std::move(on_request)),
+      keeper_(std::move(keeper)),
       sound_(sound) {
   results_.resize(prepared.size());
   open_samples_.resize(prepared.size());
@@ -92,10 +93,7 @@ Answers::Answers(const std::vector<PreparedRequest>& prepared, const TextSide& t
       continue;
     }
     if (request.speech) {
-      auto& heard = recordings_.emplace_back();
-      heard.request = index;
-      heard.recording = std::make_unique<Recording>(request.speech, index, request.seed);
-      take_passes(recordings_.size() - 1);
+      add_recording(index);
       continue;
     }
     result.samples.resize(static_cast<std::size_t>(request.options.n));
@@ -165,7 +163,23 @@ std::vector<WatchedHead> Answers::watched() const {
   return heads;
 }
 
-// The passes that a recording asks for, as sequences.
+void Answers::add_recording(std::size_t index) {
+  const auto& request = prepared_[index];
+  auto& heard = recordings_.emplace_back();
+  heard.request = index;
+  const auto kept = keeper_.kept.find(index);
+  try {
+    heard.recording = std::make_unique<Recording>(request.speech, index, request.seed,
+                                                  kept == keeper_.kept.end() ? KeptWindows() : kept->second);
+  } catch (const Error& problem) {
+    if (problem.code() != ExitCode::bad_data) throw;
+    throw_bad_data("going on with request '" + request.id + "': " + problem.what() +
+                   "; start anew with --no-resume");
+  }
+  take_passes(recordings_.size() - 1);
+}
+
+// The passes that a recording asks for, as sequences; windows that have ended are told of.
 void Answers::take_passes(std::size_t index) {
   auto& heard = recordings_[index];
   for (auto& pass : heard.recording->take_passes()) {
@@ -177,6 +191,9 @@ void Answers::take_passes(std::size_t index) {
     more_.push_back(std::move(pass.sequence));
     ++heard.under_way;
   }
+  const auto ended = heard.recording->take_ended();
+  if (!keeper_.on_window || heard.recording->done()) return;  // then all of it is told of
+  for (const auto& each : ended) keeper_.on_window(heard.request, each);
 }
 
 Decision Answers::hear(const Pass& pass, std::span<const ChosenToken> chosen) {

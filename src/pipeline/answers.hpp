@@ -24,6 +24,13 @@
 
 namespace diffuse {
 
+// Windows of recordings that are under way, so that a run that is stopped goes on from them.
+struct SpeechKeeper {
+  std::map<std::uint64_t, KeptWindows> kept = {};  // of an earlier run, by index of the request
+  // A window has ended that is not its recording's last.
+  std::function<void(std::size_t index, const Recording::Ended& ended)> on_window = {};
+};
+
 // Collects the samples of a job. `on_request` is called once for each request when all its samples are done,
 // and for bad ones at construction.
 class Answers {
@@ -31,9 +38,11 @@ class Answers {
   using OnRequest = std::function<void(std::size_t index, const RequestResult& request)>;
 
   // `kept` holds requests of an earlier run by index; they are taken over and not run again. `sound` is the
-  // codec of a model that answers with its codes, null with another. References must outlive it.
+  // codec of a model that answers with its codes, null with another. References must outlive it. Throws bad
+  // data where kept windows are not of this job's recordings.
   Answers(const std::vector<PreparedRequest>& prepared, const TextSide& text, std::int64_t trace_layers,
-          std::map<std::uint64_t, RequestResult> kept, OnRequest on_request, SoundMaker* sound = nullptr);
+          std::map<std::uint64_t, RequestResult> kept, OnRequest on_request, SoundMaker* sound = nullptr,
+          SpeechKeeper keeper = {});
   ~Answers();
 
   // What is to be run: one a sample. Index in this list is the `sequence` of the events.
@@ -75,6 +84,7 @@ class Answers {
   void finish_sample(std::size_t request, std::size_t sample, Sample out,
                      std::chrono::steady_clock::time_point begin);
   Decision hear(const Pass& pass, std::span<const ChosenToken> chosen);
+  void add_recording(std::size_t index);
   void take_passes(std::size_t recording);
   void leave(const Pass& pass, std::span<const std::uint64_t> digests, std::int64_t positions);
   void report(Heard& heard);
@@ -89,6 +99,7 @@ class Answers {
   const GenerationConfig& generation_;
   std::int64_t trace_layers_;
   OnRequest on_request_;
+  SpeechKeeper keeper_;
   std::vector<Sequence> sequences_;
   std::vector<Part> parts_;  // [sequence]
   std::vector<Heard> recordings_;

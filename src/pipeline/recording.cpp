@@ -17,7 +17,10 @@ namespace {
 // The features of a piece, computed when its first window is encoded: a job may hold thousands of recordings.
 class Features {
  public:
-  Features(std::vector<float> samples, std::int64_t bins) : samples_(std::move(samples)), bins_(bins) {}
+  Features(std::vector<float> samples, std::int64_t bins)
+      : samples_(std::move(samples)),
+        frames_(static_cast<std::int64_t>(samples_.size()) / media::kMelHop),
+        bins_(bins) {}
 
   std::shared_ptr<const EncoderInput> window(std::int64_t seek, std::int64_t frames) {
     if (!mel_) {
@@ -27,7 +30,8 @@ class Features {
     }
     // A recording that fits one window was filled up with silence before its features were computed, as in
     // transformers; later windows are filled up with zeros.
-    if (mel_->frames == media::kWindowFrames) frames = media::kWindowFrames - seek;
+    if (mel_->frames == media::kWindowFrames && seek + frames == frames_)
+      frames = media::kWindowFrames - seek;
     auto input = std::make_shared<EncoderInput>();
     input->frames = media::frames_first(media::mel_window(*mel_, seek, frames), bins_);
     return input;
@@ -35,6 +39,7 @@ class Features {
 
  private:
   std::vector<float> samples_;  // at 16 kHz
+  std::int64_t frames_;
   std::int64_t bins_;
   std::optional<media::MelFrames> mel_;
 };
@@ -52,12 +57,36 @@ std::uint64_t stream_of(std::uint64_t seed, std::size_t piece, const DecodeStep&
   return digest64(std::as_bytes(std::span(key)), seed);
 }
 
+media::VoiceActivity voice_of(const VoiceLimits& limits) {
+  constexpr double kMilliseconds = 1000;
+  media::VoiceActivity voice;
+  if (limits.min_silence) voice.min_silence = *limits.min_silence / kMilliseconds;
+  if (limits.min_speech) voice.min_speech = *limits.min_speech / kMilliseconds;
+  if (limits.padding) voice.padding = *limits.padding / kMilliseconds;
+  if (limits.quietest_db) voice.quietest_db = *limits.quietest_db;
+  return voice;
+}
+
+// Begins and ends in turn, in seconds -> samples of the recording.
+std::vector<media::Stretch> stretches_of(const std::vector<double>& clips, std::int64_t samples) {
+  const auto at = [&](double seconds) {
+    return std::min(samples, static_cast<std::int64_t>(seconds * static_cast<double>(media::kSpeechRate)));
+  };
+  std::vector<media::Stretch> stretches;
+  for (std::size_t i = 0; i < clips.size(); i += 2) {
+    const media::Stretch clip{at(clips[i]), i + 1 < clips.size() ? at(clips[i + 1]) : samples};
+    if (clip.begin < clip.end) stretches.push_back(clip);
+  }
+  return stretches;
+}
+
 }  // namespace
 
 struct Recording::Piece {
-  Piece(const SpeechRequest& request, std::vector<float> sound, std::int64_t first)
+  Piece(const SpeechRequest& request, const SpeechOptions& options, std::vector<float> sound,
+        std::int64_t first)
       : first_sample(first),
-        transcriber(request.tokens, request.options, request.text,
+        transcriber(request.tokens, options, request.text,
                     static_cast<std::int64_t>(sound.size()) / media::kMelHop, request.context),
         features(std::make_shared<Features>(std::move(sound), request.bins)) {}
 
@@ -70,43 +99,122 @@ struct Recording::Piece {
   std::vector<ScoredTokens> samples;  // a lane each
   std::vector<std::uint8_t> ended;    // a lane each
   double no_speech = 0;
+  bool cut = false;
+  std::size_t windows = 0;  // that have ended
   // [pass][layer][position], and of each pass how many positions.
   std::vector<std::vector<std::uint64_t>> digests;
   std::vector<std::int64_t> positions;
 };
 
-Recording::Recording(std::shared_ptr<const SpeechRequest> request, std::size_t index, std::uint64_t seed)
+Recording::Recording(std::shared_ptr<const SpeechRequest> request, std::size_t index, std::uint64_t seed,
+                     const KeptWindows& kept)
     : request_(std::move(request)), index_(index), seed_(seed) {
   const auto& samples = *request_->samples;
   const auto& options = request_->options;
   if (options.batched) {
-    for (const auto& [begin, end] :
-         media::pieces_of(samples, media::speech_stretches(samples), media::kWindowSamples))
+    const auto stretches =
+        options.clips.empty()
+            ? media::pieces_of(samples, media::speech_stretches(samples, voice_of(options.vad)),
+                               options.chunk_length * media::kSpeechRate)
+            : stretches_of(options.clips, static_cast<std::int64_t>(samples.size()));
+    for (const auto& [begin, end] : stretches)
       add_piece({samples.begin() + begin, samples.begin() + end}, begin);
-  } else if (options.vad_filter) {
-    condensed_.emplace(samples, media::speech_stretches(samples));
+  } else if (options.vad_filter && options.clips.empty()) {
+    condensed_.emplace(samples, media::speech_stretches(samples, voice_of(options.vad)));
     add_piece(condensed_->samples(), 0);
   } else {
     add_piece(samples, 0);
   }
+  go_on_from(kept);
+  plan_first_passes();
 }
 
 Recording::~Recording() = default;
 
 void Recording::add_piece(std::vector<float> samples, std::int64_t first_sample) {
-  pieces_.push_back(std::make_unique<Piece>(*request_, std::move(samples), first_sample));
-  plan_pass(pieces_.size() - 1, std::nullopt);
+  auto options = request_->options;
+  if (options.batched) options.clips.clear();
+  pieces_.push_back(std::make_unique<Piece>(*request_, options, std::move(samples), first_sample));
+}
+
+// Pieces have one language, unless each window is to have its own: the first of them tell it.
+void Recording::plan_first_passes() {
+  const auto& options = request_->options;
+  const auto first = next_listener(0);
+  if (!options.batched || options.multilingual || first == pieces_.size()) {
+    for (std::size_t piece = 0; piece < pieces_.size(); ++piece) plan_pass(piece, std::nullopt);
+    return;
+  }
+  const auto known = std::ranges::find_if(
+      pieces_, [](const auto& piece) { return !piece->transcriber.transcript().language.empty(); });
+  if (known == pieces_.end()) {
+    vote_.emplace(options.language_windows, options.language_threshold);
+    return plan_pass(first, std::nullopt);
+  }
+  const auto& transcript = (*known)->transcriber.transcript();
+  settle({.id = request_->tokens->language_id(transcript.language).value_or(-1),
+          .probability = transcript.language_probability,
+          .all = {}},
+         std::nullopt);
+}
+
+// All pieces begin in this language, the one whose window has just been listened to in the same window.
+void Recording::settle(const LanguageGuess& guess, std::optional<std::size_t> listened) {
+  vote_.reset();
+  for (std::size_t piece = 0; piece < pieces_.size(); ++piece) {
+    auto& transcriber = pieces_[piece]->transcriber;
+    std::optional<std::int64_t> before;
+    if (piece == listened) before = window_of(transcriber.step());
+    if (std::holds_alternative<DetectStep>(transcriber.step())) transcriber.settle(guess);
+    plan_pass(piece, before);
+  }
+}
+
+void Recording::on_language(std::size_t piece, const LanguageGuess& guess) {
+  auto& transcriber = pieces_[piece]->transcriber;
+  if (!vote_) {
+    const auto window = window_of(transcriber.step());
+    transcriber.detected(guess);
+    return plan_pass(piece, window);
+  }
+  const auto next = next_listener(piece + 1);
+  if (vote_->add(guess) || next == pieces_.size()) return settle(vote_->result(), piece);
+  plan_pass(next, std::nullopt);
+}
+
+// The first piece from this one on that asks for its language; pieces_.size() where none does.
+std::size_t Recording::next_listener(std::size_t from) const {
+  while (from < pieces_.size() && !std::holds_alternative<DetectStep>(pieces_[from]->transcriber.step()))
+    ++from;
+  return from;
+}
+
+void Recording::go_on_from(const KeptWindows& kept) {
+  for (const auto& [number, windows] : kept) {
+    if (number >= pieces_.size())
+      throw_bad_data("there is no piece " + std::to_string(number) + " in this recording");
+    auto& piece = *pieces_[number];
+    piece.transcriber.resume(windows);
+    piece.windows = windows.size();
+  }
 }
 
 std::vector<Recording::Pass> Recording::take_passes() {
   return std::exchange(passes_, {});
 }
 
+std::vector<Recording::Ended> Recording::take_ended() {
+  return std::exchange(ended_, {});
+}
+
 // What the piece asks for next; `window_before` is where the pass before it read, if it has just ended.
 void Recording::plan_pass(std::size_t piece, std::optional<std::int64_t> window_before) {
   auto& state = *pieces_[piece];
+  if (auto window = state.transcriber.take_window())
+    ended_.push_back({piece, state.windows++, std::move(*window)});
   const auto& step = state.transcriber.step();
   state.steps = 0;
+  state.cut = false;
   state.beams.reset();
   state.samples.clear();
   state.ended.clear();
@@ -183,19 +291,17 @@ Decision Recording::on_chosen(std::size_t piece, std::span<const ChosenToken> ch
   broken_ =
       broken_ || std::ranges::any_of(chosen, [](const ChosenToken& each) { return each.token.id == -1; });
   if (broken_) return {.ended = true};
-  if (const auto* detect = std::get_if<DetectStep>(&step)) {
-    const auto window = detect->seek;
+  if (std::holds_alternative<DetectStep>(step)) {
     const auto& token = chosen.front().token;
-    state.transcriber.detected(
-        {.id = token.id, .probability = exact::exp(static_cast<double>(token.logprob)), .all = {}});
-    plan_pass(piece, window);
+    on_language(piece,
+                {.id = token.id, .probability = exact::exp(static_cast<double>(token.logprob)), .all = {}});
     return {.ended = true};
   }
   const auto& decode = std::get<DecodeStep>(step);
   if (state.steps++ == 0) state.no_speech = static_cast<double>(chosen.front().probe);
   auto decision = state.beams ? on_beams(state, chosen) : on_samples(state, chosen);
   if (!decision.ended && state.steps == decode.max_new_tokens) {
-    cut_ = true;
+    state.cut = true;
     decision.ended = true;
   }
   if (decision.ended) finish_decode(piece);
@@ -240,7 +346,8 @@ void Recording::finish_decode(std::size_t piece) {
   const auto best = best_of(candidates, request_->options.length_penalty);
   state.transcriber.decoded({.chosen = std::move(candidates[best].tokens),
                              .logprob = candidates[best].logprob,
-                             .no_speech_prob = state.no_speech});
+                             .no_speech_prob = state.no_speech,
+                             .cut = state.cut});
   plan_pass(piece, window);
 }
 
@@ -272,7 +379,7 @@ bool Recording::done() const {
 }
 
 bool Recording::cut() const {
-  return cut_;
+  return std::ranges::any_of(pieces_, [](const auto& piece) { return piece->transcriber.cut(); });
 }
 
 bool Recording::broken() const {

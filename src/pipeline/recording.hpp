@@ -28,12 +28,22 @@ class Recording {
     bool same_window = false;  // as the piece's pass before it, which has just ended
   };
 
-  // `index` of the request in the job; `request` is kept.
-  Recording(std::shared_ptr<const SpeechRequest> request, std::size_t index, std::uint64_t seed);
+  // A window that has ended, the `number`th of its piece.
+  struct Ended {
+    std::size_t piece = 0;
+    std::size_t number = 0;
+    TranscriptWindow window;
+  };
+  // `index` of the request in the job; `request` is kept. `kept`: windows that an earlier run had finished.
+  // Throws bad data where they cannot be of this recording.
+  Recording(std::shared_ptr<const SpeechRequest> request, std::size_t index, std::uint64_t seed,
+            const KeptWindows& kept = {});
   ~Recording();
 
   // Passes that are due now: at first those of all pieces, later those that an answer has made due.
   std::vector<Pass> take_passes();
+  // Windows that have ended since the last call.
+  std::vector<Ended> take_ended();
 
   // Answers to the piece's pass.
   Decision on_chosen(std::size_t piece, std::span<const ChosenToken> chosen);
@@ -52,6 +62,11 @@ class Recording {
  private:
   struct Piece;
   void add_piece(std::vector<float> samples, std::int64_t first_sample);
+  void go_on_from(const KeptWindows& kept);
+  void plan_first_passes();
+  void settle(const LanguageGuess& guess, std::optional<std::size_t> listened);
+  std::size_t next_listener(std::size_t from) const;
+  void on_language(std::size_t piece, const LanguageGuess& guess);
   void plan_pass(std::size_t piece, std::optional<std::int64_t> window_before);
   Sequence sequence_of(std::size_t piece, const SpeechStep& step);
   Decision on_beams(Piece& piece, std::span<const ChosenToken> chosen);
@@ -63,9 +78,10 @@ class Recording {
   std::uint64_t seed_;
   std::vector<std::unique_ptr<Piece>> pieces_;
   std::optional<media::Condensed> condensed_;  // where silence was left out of one piece
+  std::optional<LanguageVote> vote_;           // while pieces are listened to for their language
   std::vector<Pass> passes_;                   // due
+  std::vector<Ended> ended_;
   bool broken_ = false;
-  bool cut_ = false;
 };
 
 }  // namespace diffuse

@@ -30,15 +30,97 @@ std::vector<double> temperatures_of(const Given& given) {
   return found;
 }
 
-std::optional<std::vector<std::int32_t>> suppressed(const Given& given) {
-  if (!given.value.is_array()) given.wrong("a list of token ids ([-1] for the checkpoint's own)");
+// A list, or its numbers in a text with commas between them, as command lines have it.
+std::vector<double> numbers_of(const Given& given, double low, double high, const char* expected) {
+  Json list = given.value;
+  if (list.is_string()) {
+    const auto text = given.text();
+    list = Json::parse("[" + text + "]", nullptr, false);
+  }
+  if (!list.is_array()) given.wrong(expected);
+  std::vector<double> numbers;
+  for (const auto& value : list) numbers.push_back(Given{value, given.name}.number(low, high));
+  return numbers;
+}
+
+std::vector<std::int32_t> ids_of(const Given& given, std::int32_t low, const char* expected) {
   std::vector<std::int32_t> ids;
-  for (const auto& value : given.value) {
-    const auto id = Given{value, given.name}.integer(-1, std::numeric_limits<std::int32_t>::max());
-    if (id == -1) return std::nullopt;
-    ids.push_back(static_cast<std::int32_t>(id));
+  for (const auto number : numbers_of(given, low, std::numeric_limits<std::int32_t>::max(), expected)) {
+    if (number != std::floor(number)) given.wrong(expected);
+    ids.push_back(static_cast<std::int32_t>(number));
   }
   return ids;
+}
+
+std::optional<std::vector<std::int32_t>> suppressed(const Given& given) {
+  auto ids = ids_of(given, -1, "a list of token ids ([-1] for the checkpoint's own)");
+  if (ids == std::vector<std::int32_t>{-1}) return std::nullopt;
+  return ids;
+}
+
+// Begins and ends in turn, or a list of objects with both.
+std::vector<double> clips_of(const Given& given) {
+  constexpr double kLatest = 1e7;  // seconds
+  constexpr auto kExpected =
+      "a list of seconds (start, end, start, …), the same in a text, or a list of objects with `start` and "
+      "`end`";
+  std::vector<double> clips;
+  const bool objects = given.value.is_array() && !given.value.empty() && given.value.front().is_object();
+  if (!objects) {
+    clips = numbers_of(given, 0, kLatest, kExpected);
+  } else {
+    for (const auto& clip : given.value) {
+      if (!clip.is_object() || clip.size() != 2 || !clip.contains("start") || !clip.contains("end"))
+        given.wrong(kExpected);
+      for (const auto* edge : {"start", "end"})
+        clips.push_back(Given{clip[edge], given.name + ": `" + edge + "`"}.number(0, kLatest));
+    }
+  }
+  for (std::size_t i = 0; i + 1 < clips.size(); i += 2)
+    if (clips[i + 1] <= clips[i]) given.wrong("clips that end behind their start");
+  return clips;
+}
+
+VoiceLimits voice_of(const Given& given) {
+  if (!given.value.is_object()) given.wrong("an object");
+  constexpr double kLongest = 1e6;
+  VoiceLimits limits;
+  for (const auto& [key, value] : given.value.items()) {
+    if (value.is_null()) continue;
+    const Given each{value, given.name + ": `" + key + "`"};
+    if (key == "min_silence_duration_ms") {
+      limits.min_silence = each.number(0, kLongest);
+    } else if (key == "min_speech_duration_ms") {
+      limits.min_speech = each.number(0, kLongest);
+    } else if (key == "speech_pad_ms") {
+      limits.padding = each.number(0, kLongest);
+    } else if (key == "quietest_db") {
+      limits.quietest_db = each.number(-200, 0);
+    } else if (key == "threshold" || key == "neg_threshold") {
+      throw_bad_data(each.name +
+                     " is a probability of a network that is not here: loudness tells speech from silence; "
+                     "leave it out, or say `quietest_db`");
+    } else if (key == "max_speech_duration_s") {
+      throw_bad_data(each.name + ": say `chunk_length`, the most of a piece");
+    } else {
+      throw_bad_data(each.name +
+                     " is not known; min_silence_duration_ms, min_speech_duration_ms, speech_pad_ms and "
+                     "quietest_db are");
+    }
+  }
+  return limits;
+}
+
+void set_initial_prompt(SpeechOptions& options, const Given& given) {
+  options.initial_prompt.clear();
+  options.initial_tokens.clear();
+  if (given.value.is_array()) {
+    for (const auto& value : given.value)
+      options.initial_tokens.push_back(static_cast<std::int32_t>(
+          Given{value, given.name}.integer(0, std::numeric_limits<std::int32_t>::max())));
+  } else {
+    options.initial_prompt = given.text();
+  }
 }
 
 using Options = SpeechOptions;
@@ -67,12 +149,14 @@ constexpr auto kFields = std::to_array<Field>({
     {"compression_ratio_threshold", false,
      [](Options& o, const Given& g) { o.limits.compression_ratio = g.number(0, 1000); }},
     {"log_prob_threshold", false, [](Options& o, const Given& g) { o.limits.logprob = g.number(-1000, 0); }},
+    {"logprob_threshold", false, [](Options& o, const Given& g) { o.limits.logprob = g.number(-1000, 0); }},
     {"no_speech_threshold", false, [](Options& o, const Given& g) { o.limits.no_speech = g.number(0, 1); }},
     {"condition_on_previous_text", false,
      [](Options& o, const Given& g) { o.condition_on_previous_text = g.boolean(); }},
     {"prompt_reset_on_temperature", false,
      [](Options& o, const Given& g) { o.prompt_reset_on_temperature = g.number(0, 1000); }},
-    {"initial_prompt", false, [](Options& o, const Given& g) { o.initial_prompt = g.text(); }},
+    {"initial_prompt", false, set_initial_prompt},
+    {"carry_initial_prompt", false, [](Options& o, const Given& g) { o.carry_initial_prompt = g.boolean(); }},
     {"prefix", false, [](Options& o, const Given& g) { o.prefix = g.text(); }},
     {"hotwords", false, [](Options& o, const Given& g) { o.hotwords = g.text(); }},
     {"suppress_blank", false, [](Options& o, const Given& g) { o.suppress_blank = g.boolean(); }},
@@ -83,6 +167,15 @@ constexpr auto kFields = std::to_array<Field>({
     {"word_timestamps", false, [](Options& o, const Given& g) { o.word_timestamps = g.boolean(); }},
     {"prepend_punctuations", false, [](Options& o, const Given& g) { o.words.prepend = g.text(); }},
     {"append_punctuations", false, [](Options& o, const Given& g) { o.words.append = g.text(); }},
+    {"hallucination_silence_threshold", false,
+     [](Options& o, const Given& g) { o.hallucination_silence_threshold = g.number(0, 1e6); }},
+    {"clip_timestamps", false, [](Options& o, const Given& g) { o.clips = clips_of(g); }},
+    {"chunk_length", false, [](Options& o, const Given& g) { o.chunk_length = g.integer(1, 30); }},
+    {"language_detection_segments", false,
+     [](Options& o, const Given& g) { o.language_windows = g.integer(1, 1000); }},
+    {"language_detection_threshold", false,
+     [](Options& o, const Given& g) { o.language_threshold = g.number(0, 1); }},
+    {"vad_parameters", false, [](Options& o, const Given& g) { o.vad = voice_of(g); }},
     {"vad_filter", false, [](Options& o, const Given& g) { o.vad_filter = g.boolean(); }},
     {"batched", false, [](Options& o, const Given& g) { o.batched = g.boolean(); }},
 });
@@ -90,7 +183,7 @@ constexpr auto kFields = std::to_array<Field>({
 // Limits that null turns off, as both programs' users write it.
 void turn_off(Options& options, std::string_view key) {
   if (key == "compression_ratio_threshold") options.limits.compression_ratio.reset();
-  if (key == "log_prob_threshold") options.limits.logprob.reset();
+  if (key == "log_prob_threshold" || key == "logprob_threshold") options.limits.logprob.reset();
   if (key == "no_speech_threshold") options.limits.no_speech.reset();
   if (key == "max_initial_timestamp") options.max_initial_timestamp.reset();
 }

@@ -16,6 +16,14 @@
 
 namespace diffuse {
 
+// What is speech and what is silence, in milliseconds where not said otherwise; nothing: the default.
+struct VoiceLimits {
+  std::optional<double> min_silence;
+  std::optional<double> min_speech;
+  std::optional<double> padding;
+  std::optional<double> quietest_db;  // below full scale
+};
+
 struct SpeechOptions {
   std::string language;  // code; empty: found from the first window
   SpeechTask task = SpeechTask::transcribe;
@@ -31,16 +39,27 @@ struct SpeechOptions {
   bool condition_on_previous_text = true;
   double prompt_reset_on_temperature = 0.5;  // above: earlier text is no longer shown
   std::string initial_prompt;
-  std::string prefix;  // of the first window; shown, and not part of the answer
+  std::vector<std::int32_t> initial_tokens;  // the same as token ids; then the text is empty
+  bool carry_initial_prompt = false;         // in front of every window, not of the first ones alone
+  std::string prefix;                        // of the first window; shown, and not part of the answer
   std::string hotwords;
   bool suppress_blank = true;
-  std::optional<std::vector<std::int32_t>> suppress_tokens;  // nothing or [-1]: the checkpoint's
+  // Nothing: the checkpoint's. An id of -1 stands for those too.
+  std::optional<std::vector<std::int32_t>> suppress_tokens;
   bool without_timestamps = false;
   std::optional<double> max_initial_timestamp = 1;  // seconds
   bool word_timestamps = false;
-  WordOptions words;        // prepend_punctuations, append_punctuations
-  bool vad_filter = false;  // leave silence out
-  bool batched = false;     // windows by silences, decoded side by side without earlier text
+  WordOptions words;  // prepend_punctuations, append_punctuations
+  // Seconds; where words were asked for, silence longer than that is skipped around words that are likely
+  // none.
+  std::optional<double> hallucination_silence_threshold;
+  std::vector<double> clips;          // seconds: begin, end, begin, …; the last end may be left out
+  std::int64_t chunk_length = 30;     // seconds: of a window, and the most of a piece
+  std::int64_t language_windows = 1;  // by so many windows the language is found at most,
+  double language_threshold = 0.5;    // fewer where one is as sure as that
+  bool vad_filter = false;            // leave silence out
+  VoiceLimits vad;                    // vad_parameters
+  bool batched = false;               // windows by silences, decoded side by side without earlier text
   std::optional<std::int64_t> max_new_tokens;  // of a window
 };
 

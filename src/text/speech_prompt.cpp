@@ -4,8 +4,12 @@
 
 namespace diffuse {
 
+std::size_t prompt_room(std::int64_t context) {
+  return static_cast<std::size_t>(std::max<std::int64_t>(context / 2 - 1, 0));
+}
+
 WindowPrompt window_prompt(const SpeechTokens& tokens, const PromptParts& parts, std::int64_t context) {
-  const auto most = static_cast<std::size_t>(std::max<std::int64_t>(context / 2 - 1, 0));
+  const auto most = prompt_room(context);
   WindowPrompt prompt;
   auto& out = prompt.tokens;
   const auto append = [&](std::span<const std::int32_t> ids) {

@@ -25,6 +25,9 @@ struct WindowPrompt {
   std::size_t start = 0;  // where <|startoftranscript|> stands; its logits tell whether anything is said
 };
 
+// So many tokens stand in front of the start at most.
+std::size_t prompt_room(std::int64_t context);
+
 // <|startofprev|> hotwords previous | start language task <|notimestamps|> or <|0.00|> with a prefix |
 // prefix. In front of the start stand at most half of `context` (the decoder's positions): hotwords first,
 // then as much of the end of `previous` as fits; a prefix has at most half too, and room for one more token

@@ -86,6 +86,7 @@ SpeechTokens parse_speech_tokens(const Json& generation_config, std::int64_t voc
   if (!generation_config.is_object()) throw_bad_data(what + ": not a JSON object");
   const Reader in(generation_config, vocab, what);
   SpeechTokens tokens;
+  tokens.vocab = vocab;
   tokens.start = in.id("decoder_start_token_id");
   tokens.end = in.id("eos_token_id");
   tokens.no_timestamps = in.id("no_timestamps_token_id");

@@ -39,6 +39,7 @@ struct SpeechTokens {
   std::vector<std::int32_t> suppress_first;           // never chosen as the first token (a blank, the end)
   std::optional<std::int32_t> max_initial_timestamp;  // index of the latest first timestamp
   std::vector<AlignmentHead> alignment_heads;         // whose cross-attention follows the speech
+  std::int64_t vocab = 0;                             // ids are below it
 
   bool multilingual() const { return !languages.empty(); }
   bool is_timestamp(std::int32_t id) const { return id >= first_timestamp; }

@@ -10,11 +10,24 @@
 namespace diffuse {
 namespace {
 
-constexpr std::int64_t kWindowFrames = 3000;
 constexpr std::int64_t kFramesAColumn = 2;
 constexpr double kTimestampsASecond = 50;
+constexpr std::int64_t kLatestTimestamp = 3000;  // frames from a window's begin, however short it is
+constexpr double kFramesASecond = 100;
 
-// When the last word of these segments ends; where there are no words, the last segment.
+// The stretches to write down, in frames. Behaviour: openai-whisper's `clip_timestamps`.
+std::vector<std::pair<std::int64_t, std::int64_t>> clips_of(const std::vector<double>& seconds,
+                                                            std::int64_t frames) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> clips;
+  for (std::size_t i = 0; i < seconds.size(); i += 2) {
+    const auto end = i + 1 < seconds.size() ? std::llround(seconds[i + 1] * kFramesASecond) : frames;
+    clips.emplace_back(std::llround(seconds[i] * kFramesASecond), std::min<std::int64_t>(end, frames));
+  }
+  if (clips.empty()) clips.emplace_back(0, frames);
+  return clips;
+}
+
+// When the last word of these segments ends; where there are no words, the last segment. At least one.
 double end_of(std::span<const TranscriptSegment> segments) {
   for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment)
     if (!segment->words.empty()) return segment->words.back().end;
@@ -32,7 +45,8 @@ SpeechText speech_text(const Tokenizer& tokenizer, const SpeechTokens& tokens, c
     return ids;
   };
   return {[tokenizer](std::span<const std::int32_t> ids) { return tokenizer.decode(ids, false); },
-          encode(options.initial_prompt), encode(options.prefix), encode(options.hotwords)};
+          options.initial_tokens.empty() ? encode(options.initial_prompt) : options.initial_tokens,
+          encode(options.prefix), encode(options.hotwords)};
 }
 
 Transcriber::Transcriber(std::shared_ptr<const SpeechTokens> tokens, SpeechOptions options, SpeechText text,
@@ -42,6 +56,8 @@ Transcriber::Transcriber(std::shared_ptr<const SpeechTokens> tokens, SpeechOptio
       text_(std::move(text)),
       frames_(frames),
       context_(context),
+      clips_(clips_of(options_.clips, frames)),
+      seek_(clips_.front().first),
       history_(text_.initial_prompt) {
   if (!tokens_->multilingual()) {
     const bool english = options_.language.empty() || options_.language == "en";
@@ -53,6 +69,8 @@ Transcriber::Transcriber(std::shared_ptr<const SpeechTokens> tokens, SpeechOptio
     if (!id) throw_bad_data("this model does not know the language '" + options_.language + "'");
     language_ = *id;
   }
+  if (std::ranges::any_of(options_.initial_tokens, [&](std::int32_t id) { return id >= tokens_->end; }))
+    throw_bad_data("`initial_prompt` holds ids that are no text of this model");
   if (options_.word_timestamps && tokens_->alignment_heads.empty())
     throw_bad_data("`word_timestamps` needs the alignment heads, and generation_config.json names none");
   transcript_.language = tokens_->multilingual() ? options_.language : "en";
@@ -69,19 +87,31 @@ void Transcriber::expect() const {
 }
 
 void Transcriber::begin_window() {
-  if (seek_ >= frames_) return finish();
-  window_ = {};
-  window_.frames = std::min(kWindowFrames, frames_ - seek_);
-  const bool unknown = tokens_->multilingual() && (language_ < 0 || options_.multilingual);
-  if (unknown) {
-    step_ = DetectStep{seek_, window_.frames};
-  } else {
-    decode();
+  while (clip_ < clips_.size() && std::max(seek_, clips_[clip_].first) >= clips_[clip_].second) {
+    ++clip_;
+    if (clip_ < clips_.size()) seek_ = clips_[clip_].first;
   }
+  if (clip_ == clips_.size()) return finish();
+  seek_ = std::max(seek_, clips_[clip_].first);
+  window_ = {};
+  window_.frames = std::min({window_frames(), frames_ - seek_, clips_[clip_].second - seek_});
+  const bool unknown = tokens_->multilingual() && (language_ < 0 || options_.multilingual);
+  if (!unknown) return decode();
+  vote_.emplace(language_ < 0 ? options_.language_windows : 1, options_.language_threshold);
+  step_ = DetectStep{seek_, window_.frames};
 }
 
 void Transcriber::detected(const LanguageGuess& guess) {
   expect<DetectStep>();
+  const bool enough = vote_->add(guess);
+  const auto next = seek_ + static_cast<std::int64_t>(vote_->asked()) * window_frames();
+  if (enough || next >= frames_) return settle(vote_->result());
+  step_ = DetectStep{next, std::min(window_frames(), frames_ - next)};
+}
+
+void Transcriber::settle(const LanguageGuess& guess) {
+  expect<DetectStep>();
+  vote_.reset();
   language_ = guess.id;
   if (transcript_.language.empty()) {
     transcript_.language = tokens_->language_of(guess.id);
@@ -97,15 +127,46 @@ SpeechRules Transcriber::rules() const {
   if (options_.max_initial_timestamp)
     rules.max_initial_timestamp =
         static_cast<std::int32_t>(std::llround(*options_.max_initial_timestamp * kTimestampsASecond));
-  rules.suppress = options_.suppress_tokens.value_or(tokens_->suppress);
+  rules.suppress = suppressed();
   rules.repetition_penalty = options_.repetition_penalty;
   rules.no_repeat_ngram = options_.no_repeat_ngram_size;
   return rules;
 }
 
+// The checkpoint's list, or the user's and what no text may hold.
+std::vector<std::int32_t> Transcriber::suppressed() const {
+  if (!options_.suppress_tokens) return tokens_->suppress;
+  auto ids = *options_.suppress_tokens;
+  if (std::erase(ids, -1) > 0) ids.insert(ids.end(), tokens_->suppress.begin(), tokens_->suppress.end());
+  const auto language_model = tokens_->previous - 1;  // <|startoflm|>
+  for (const auto id : {tokens_->start, tokens_->translate, tokens_->transcribe, language_model,
+                        tokens_->previous, tokens_->no_speech})
+    if (id > tokens_->end) ids.push_back(id);
+  std::ranges::sort(ids);
+  const auto twice = std::ranges::unique(ids);
+  ids.erase(twice.begin(), twice.end());
+  return ids;
+}
+
+// What is shown in front of the window.
+std::vector<std::int32_t> Transcriber::previous() const {
+  const auto& initial = text_.initial_prompt;
+  const std::size_t from =
+      options_.carry_initial_prompt ? std::max(initial.size(), shown_from_) : shown_from_;
+  std::span<const std::int32_t> said = std::span(history_).subspan(from);
+  if (!options_.carry_initial_prompt) return {said.begin(), said.end()};
+  const auto taken = initial.size() + text_.hotwords.size();
+  const auto room = prompt_room(context_);
+  said = said.last(std::min(said.size(), room - std::min(room, taken)));
+  auto shown = initial;
+  shown.insert(shown.end(), said.begin(), said.end());
+  return shown;
+}
+
 void Transcriber::decode() {
   PromptParts parts;
-  parts.previous = std::span(history_).subspan(shown_from_);
+  const auto earlier = previous();
+  parts.previous = earlier;
   parts.hotwords = text_.hotwords;
   if (seek_ == 0) parts.prefix = text_.prefix;
   parts.language = language_;
@@ -139,6 +200,7 @@ std::vector<std::int32_t> Transcriber::text_of(std::span<const std::int32_t> ids
 
 void Transcriber::decoded(const DecodedWindow& window) {
   expect<DecodeStep>();
+  window_.cut = window_.cut || window.cut;
   WindowScores scores;
   scores.avg_logprob = average_logprob(window.logprob, window.chosen.size());
   scores.compression_ratio = compression_ratio(stripped(text_.decode(text_of(window.chosen))));
@@ -149,8 +211,7 @@ void Transcriber::decoded(const DecodedWindow& window) {
       ++window_.attempt;
       return decode();
     case WindowVerdict::silent:
-      seek_ += window_.frames;
-      return begin_window();
+      return end_window(seek_ + window_.frames, false);
     case WindowVerdict::keep:
       return keep(window, scores);
   }
@@ -162,7 +223,8 @@ void Transcriber::keep(const DecodedWindow& window, const WindowScores& scores) 
   window_.advance = cut.advance;
   window_.temperature = options_.temperatures[window_.attempt];
   const std::span chosen(window.chosen);
-  said_.insert(said_.end(), chosen.begin(), chosen.begin() + static_cast<std::ptrdiff_t>(cut.said));
+  const auto said = chosen.first(cut.said);
+  window_.said.assign(said.begin(), said.end());
   std::vector<std::int32_t> text;
   for (const auto& part : cut.segments) {
     const auto ids = chosen.subspan(part.first, part.last - part.first);
@@ -218,8 +280,30 @@ void Transcriber::finish_window() {
   std::int64_t next = seek_ + window_.advance;
   if (options_.word_timestamps) {
     const double end = end_of(window_.segments);
-    if (!window_.to_the_end && end > seconds(seek_)) next = std::llround(end * 100);
-    last_speech_ = end;
+    const bool ends_early = !window_.to_the_end && end > seconds(seek_);
+    if (ends_early) next = std::llround(end * kFramesASecond);
+    if (const auto threshold = options_.hallucination_silence_threshold) {
+      const WindowPlace place{.begin = seconds(seek_),
+                              .end = seconds(seek_ + window_.frames),
+                              .whole_end = seconds(seek_ + window_frames()),
+                              .recording_end = seconds(frames_)};
+      if (ends_early && place.whole_end - end <= *threshold) next = seek_ + window_.frames;
+      const auto skipped = skip_silence(window_.segments, place, last_speech_, *threshold);
+      if (skipped.nothing) {
+        window_.said.clear();
+        window_.segments.clear();
+        next = seek_ + std::llround((*skipped.next - place.begin) * kFramesASecond);
+        return end_window(next > seek_ ? next : seek_ + window_.frames, false);
+      }
+      if (skipped.next) {
+        next = std::llround(*skipped.next * kFramesASecond);
+        window_.segments.resize(skipped.keep);
+        window_.said.clear();
+        for (const auto& segment : window_.segments)
+          window_.said.insert(window_.said.end(), segment.tokens.begin(), segment.tokens.end());
+      }
+    }
+    if (!window_.segments.empty()) last_speech_ = end_of(window_.segments);
   }
   for (auto& segment : window_.segments) {
     if (segment.start == segment.end || stripped(segment.text).empty()) {
@@ -227,13 +311,67 @@ void Transcriber::finish_window() {
       segment.tokens.clear();
       segment.words.clear();
     }
-    history_.insert(history_.end(), segment.tokens.begin(), segment.tokens.end());
-    transcript_.segments.push_back(std::move(segment));
   }
-  if (!options_.condition_on_previous_text || window_.temperature > options_.prompt_reset_on_temperature)
-    shown_from_ = history_.size();
-  seek_ = next > seek_ ? next : seek_ + window_.frames;
+  end_window(
+      next > seek_ ? next : seek_ + window_.frames,
+      !options_.condition_on_previous_text || window_.temperature > options_.prompt_reset_on_temperature);
+}
+
+void Transcriber::end_window(std::int64_t next, bool forget) {
+  ended_ = TranscriptWindow{.next = next,
+                            .clip = static_cast<std::int64_t>(clip_),
+                            .language = std::string(tokens_->language_of(language_)),
+                            .language_probability = transcript_.language_probability,
+                            .forget = forget,
+                            .cut = window_.cut,
+                            .last_speech = last_speech_,
+                            .said = std::move(window_.said),
+                            .segments = std::move(window_.segments)};
+  take_in(*ended_);
   begin_window();
+}
+
+void Transcriber::take_in(const TranscriptWindow& window) {
+  if (transcript_.language.empty()) {
+    transcript_.language = window.language;
+    transcript_.language_probability = window.language_probability;
+  }
+  for (const auto& segment : window.segments) {
+    history_.insert(history_.end(), segment.tokens.begin(), segment.tokens.end());
+    transcript_.segments.push_back(segment);
+  }
+  said_.insert(said_.end(), window.said.begin(), window.said.end());
+  if (window.forget) shown_from_ = history_.size();
+  cut_ = cut_ || window.cut;
+  last_speech_ = window.last_speech;
+  seek_ = window.next;
+  clip_ = static_cast<std::size_t>(window.clip);
+}
+
+// What a window says is shown to the model again: an id that it does not have must not get there.
+void Transcriber::check(const TranscriptWindow& window) const {
+  const auto known = [&](const std::vector<std::int32_t>& ids) {
+    return std::ranges::all_of(ids, [&](std::int32_t id) { return id >= 0 && id < tokens_->vocab; });
+  };
+  const bool later_clip = window.clip > static_cast<std::int64_t>(clip_);
+  const bool forward = window.clip >= static_cast<std::int64_t>(clip_) &&
+                       window.clip < static_cast<std::int64_t>(clips_.size()) &&
+                       (later_clip || window.next > seek_) && window.next >= 0 &&
+                       window.next <= frames_ + kLatestTimestamp;
+  const bool language = !tokens_->multilingual() || tokens_->language_id(window.language);
+  if (!forward || !language || !known(window.said) ||
+      !std::ranges::all_of(window.segments, [&](const auto& segment) { return known(segment.tokens); }))
+    throw_bad_data("what was kept of a window that ends at " + std::to_string(seconds(window.next)) +
+                   " s is not this recording's");
+}
+
+void Transcriber::resume(std::span<const TranscriptWindow> windows) {
+  for (const auto& window : windows) {
+    check(window);
+    take_in(window);
+    language_ = tokens_->language_id(window.language).value_or(-1);
+  }
+  if (!windows.empty()) begin_window();
 }
 
 void Transcriber::finish() {

@@ -4,18 +4,23 @@
 //
 // Behaviour: openai-whisper's transcribe(): windows of 30 s that begin where the last timestamp ended,
 // earlier text in front, temperatures one after the other until a window is good enough, silence left out.
+// faster-whisper's where a language is found by several windows.
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "core/transcript.hpp"
 #include "text/speech_options.hpp"
 #include "text/speech_rules.hpp"
+#include "text/speech_silence.hpp"
 #include "text/speech_tokens.hpp"
+#include "text/speech_vote.hpp"
 #include "text/speech_words.hpp"
 #include "text/tokenizer.hpp"
 
@@ -33,7 +38,8 @@ struct SpeechText {
 SpeechText speech_text(const Tokenizer& tokenizer, const SpeechTokens& tokens, const SpeechOptions& options);
 
 // Frames are 10 ms of log-mel; a window is frames [seek, seek + frames) of the recording, filled up to 3000.
-struct DetectStep {  // the logits behind <|startoftranscript|> alone -> detect_language -> detected()
+struct DetectStep {  // a window to find the language by: the logits behind <|startoftranscript|> alone ->
+                     // detect_language -> detected()
   std::int64_t seek = 0;
   std::int64_t frames = 0;
 };
@@ -62,6 +68,7 @@ struct DecodedWindow {
   std::vector<std::int32_t> chosen;  // behind the prompt, without the end
   double logprob = 0;                // sum over them and the end, of the rows that the rules were applied to
   double no_speech_prob = 0;         // token_probability(logits at prompt.start, no_speech)
+  bool cut = false;                  // there was no room for more
 };
 
 class Transcriber {
@@ -71,11 +78,19 @@ class Transcriber {
   Transcriber(std::shared_ptr<const SpeechTokens> tokens, SpeechOptions options, SpeechText text,
               std::int64_t frames, std::int64_t context);
 
+  // Goes on behind windows that an earlier run had finished, in their order; before any answer. Throws bad
+  // data where they cannot be this recording's.
+  void resume(std::span<const TranscriptWindow> windows);
+  // What the window that has just ended added, once.
+  std::optional<TranscriptWindow> take_window() { return std::exchange(ended_, std::nullopt); }
+
   const SpeechStep& step() const { return step_; }
   bool done() const { return std::holds_alternative<DoneStep>(step_); }
 
   // The answer to the step of that kind; throws internal where another one is due.
   void detected(const LanguageGuess& guess);
+  // The same with what is settled already: a recording that is cut into pieces has one language.
+  void settle(const LanguageGuess& guess);
   void decoded(const DecodedWindow& window);
   // `probabilities` of the text tokens among all text: token_probability(row.first(end), id).
   void aligned(const WordAttention& attention, std::span<const double> probabilities);
@@ -84,6 +99,7 @@ class Transcriber {
   const Transcript& transcript() const { return transcript_; }
   // Every token that counts as said, timestamps among them, window after window: transformers' sequence.
   const std::vector<std::int32_t>& said() const { return said_; }
+  bool cut() const { return cut_; }  // a window had no room for all that it would have said
 
  private:
   struct Window {  // the one that is being worked on
@@ -92,6 +108,8 @@ class Transcriber {
     bool to_the_end = false;
     std::int64_t advance = 0;
     double temperature = 0;
+    bool cut = false;
+    std::vector<std::int32_t> said;
     std::vector<TranscriptSegment> segments;
   };
 
@@ -99,18 +117,27 @@ class Transcriber {
   void decode();
   void keep(const DecodedWindow& window, const WindowScores& scores);
   void finish_window();
+  void end_window(std::int64_t next, bool forget);
+  void check(const TranscriptWindow& window) const;
+  void take_in(const TranscriptWindow& window);
   void finish();
   template <typename Step>
   void expect() const;
   double seconds(std::int64_t frame) const { return static_cast<double>(frame) / 100; }
+  std::int64_t window_frames() const { return options_.chunk_length * 100; }
+  std::vector<std::int32_t> previous() const;
   std::vector<std::int32_t> text_of(std::span<const std::int32_t> ids) const;
   SpeechRules rules() const;
+  std::vector<std::int32_t> suppressed() const;
 
   std::shared_ptr<const SpeechTokens> tokens_;
   SpeechOptions options_;
   SpeechText text_;
   std::int64_t frames_;
   std::int64_t context_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> clips_;  // frames
+  std::size_t clip_ = 0;
+  std::optional<LanguageVote> vote_;  // while the language is looked for
   SpeechStep step_ = DoneStep{};
   std::int64_t seek_ = 0;
   std::int32_t language_ = -1;
@@ -120,6 +147,8 @@ class Transcriber {
   Window window_;
   Transcript transcript_;
   std::vector<std::int32_t> said_;
+  bool cut_ = false;
+  std::optional<TranscriptWindow> ended_;
 };
 
 // Moves a transcript's times: of a recording without its silences, or of a piece of one. `ends` is true for

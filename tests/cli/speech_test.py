@@ -1,10 +1,11 @@
 """Recordings from file to subtitles: python3 speech_test.py DIFFUSE [unittest's arguments]."""
 
 import json
+import signal
 
 import support
 from speech_support import GREEDY, SPEECH, TRANSCRIPTS, write_sound
-from support import CommandLineTest
+from support import CommandLineTest, journalled, send, wait_until
 
 
 def cue_times(text, mark):
@@ -41,6 +42,19 @@ class SpeechTest(CommandLineTest):
             tsv = (self.folder / f"texts/{number}.tsv").read_text().splitlines()
             self.assertEqual(tsv[0].split("\t"), ["start", "end", "text"])
 
+    def test_subtitles_are_laid_out(self):
+        self.job("job.h5", [{"id": "r", "sound": (31, 6), "language": "japanese"}], word_timestamps=True, **GREEDY)
+        self.diffuse("run", "job.h5", "-o", "out.h5")
+        for name, flags in [("plain", []), ("words", ["--max-words-per-line", "1"]), ("marked", ["--highlight-words"]),
+                            ("narrow", ["--max-line-width", "1", "--max-line-count", "1"])]:
+            self.diffuse("export", "out.h5", name, *flags)
+        texts = {name: (self.folder / name / "r.srt").read_text() for name in ("plain", "words", "marked", "narrow")}
+        count = {name: len(cue_times(text, " --> ")) for name, text in texts.items()}
+        self.assertGreater(count["words"], count["plain"])
+        self.assertGreater(count["narrow"], count["plain"])
+        self.assertIn("<u>", texts["marked"])
+        self.fails(2, "--max-line-width", "export", "out.h5", "x", "--max-words-per-line", "1", "--max-line-width", "8")
+
     def test_beams_words_and_hotter_attempts_are_the_same_split(self):
         self.job("job.h5", [{"sound": (9, 3)}, {"sound": (31, 4), "language": "japanese", "task": "translate"}],
                  word_timestamps=True, best_of=2)
@@ -55,6 +69,52 @@ class SpeechTest(CommandLineTest):
         stopped = self.run_any("run", "job.h5", "-o", "out.h5", "--max-time", "0.001", "--group", "2", ranks=2)
         self.assertEqual(stopped.code, 75, stopped)
         self.diffuse("run", "job.h5", "-o", "out.h5", ranks=2)
+        self.assert_identical("whole.h5", "out.h5")
+
+    def test_a_long_recording_goes_on_from_its_last_window(self):
+        # Three recordings, one of them cut into pieces; hotter and hotter attempts draw random numbers.
+        requests = [{"id": "long", "sound": (200, 2), "language": "english"},
+                    {"id": "pieces", "sound": (90, 3), "generate": {"batched": True}},
+                    {"id": "short", "sound": (5, 4)}]
+        self.job("job.h5", requests, beam_size=2, best_of=2, temperature=[0, 0.7], word_timestamps=True, max_new_tokens=40)
+        self.diffuse("run", "job.h5", "-o", "whole.h5")
+        journal = self.folder / "out.h5.journal"
+        command = ["run", "job.h5", "-o", "out.h5"]
+        windows = 0
+        for ranks, threads, how in [(1, 1, "usr1"), (2, 1, "kill"), (3, 1, "torn"), (1, 2, "kill")]:
+            running = self.start(*command, "--threads", str(threads), ranks=ranks)
+            wait_until(lambda: running.process.poll() is not None or journalled(journal, 4) >= windows + 2, "two windows more")
+            self.assertIsNone(running.process.poll(), "the job is too short for this test")
+            if how == "usr1":
+                send(running.process.pid, signal.SIGUSR1)
+                done = running.wait()
+                self.assertEqual(done.code, 75, done)
+                self.assertIn("unfinished", [r["status"] for r in self.shown("out.h5").values()])
+            else:
+                running.kill()
+            if how == "torn":
+                journal.write_bytes(journal.read_bytes()[:-5])
+            self.assertGreater(journalled(journal, 4), windows)
+            windows = journalled(journal, 4)
+        done = self.diffuse(*command, ranks=2)
+        self.assertRegex(done.err, "recordings? goe?s? on from the windows that were kept")
+        self.assert_identical("whole.h5", "out.h5")
+        for name in ("whole", "out"):
+            self.diffuse("export", name + ".h5", name)
+        for file in (self.folder / "whole").iterdir():
+            if file.name.split(".")[0] in ("long", "pieces", "short"):
+                self.assertEqual(file.read_bytes(), (self.folder / "out" / file.name).read_bytes(), file.name)
+        self.assertFalse(journal.exists())
+
+    def test_a_traced_recording_begins_anew(self):
+        self.job("job.h5", [{"id": "long", "sound": (130, 2), "language": "english"}], **GREEDY)
+        journal = self.folder / "out.h5.journal"
+        running = self.start("run", "job.h5", "-o", "out.h5")
+        wait_until(lambda: journalled(journal, 4) >= 1, "a window is finished")
+        running.kill()
+        done = self.diffuse("run", "job.h5", "-o", "out.h5", "--trace")
+        self.assertNotIn("windows that were kept", done.err)
+        self.diffuse("run", "job.h5", "-o", "whole.h5", "--trace", ranks=2)
         self.assert_identical("whole.h5", "out.h5")
 
     def test_given_tokens_are_gone_on_from(self):

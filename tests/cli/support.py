@@ -229,8 +229,8 @@ def read_safetensors(path):
             for name, t in header.items()}
 
 
-def journalled(path):
-    """How many finished requests a journal holds, read as docs/job-files.md describes it."""
+def journalled(path, wanted=3):
+    """How many records of a kind a journal holds, read as docs/job-files.md describes it: finished requests, or finished windows (4)."""
     try:
         raw = Path(path).read_bytes()
     except OSError:
@@ -240,7 +240,7 @@ def journalled(path):
         magic, kind, length = struct.unpack("<4sIQ", raw[at:at + 16])
         if magic != b"DRJ1" or at + 32 + length > len(raw):
             break
-        count += kind == 3
+        count += kind == wanted
         at += 32 + length
     return count
 

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "job/result_file.hpp"
+#include "job/wire.hpp"
 #include "tests/job/support.hpp"
 
 namespace diffuse::test {
@@ -59,6 +60,74 @@ TEST_F(JournalTest, tells_its_identity_before_it_is_opened) {
   EXPECT_TRUE(Journal::identity_of(path_).is_null());
   write_bytes(path_, "something else");
   EXPECT_TRUE(Journal::identity_of(path_).is_null());
+}
+
+TranscriptWindow sample_window(std::int64_t next) {
+  TranscriptSegment segment;
+  segment.seek = 7;
+  segment.start = 0.02;
+  segment.end = 1.1;
+  segment.text = "Ünd";
+  segment.tokens = {3, 4};
+  segment.avg_logprob = -0.7000000000000001;
+  segment.words = {{" a", 0.1, 0.7, 1e-300}};
+  TranscriptWindow window;
+  window.next = next;
+  window.clip = 1;
+  window.language = "en";
+  window.language_probability = 0.1 + 0.2;
+  window.forget = true;
+  window.cut = true;
+  window.last_speech = 1.0 / 3;
+  window.said = {1, 2, 50365};
+  window.segments = {segment};
+  return window;
+}
+
+std::string bytes_of_window(const TranscriptWindow& window) {
+  wire::Writer out;
+  wire::write(out, window);
+  return out.bytes();
+}
+
+TEST_F(JournalTest, gives_back_windows_of_recordings_that_were_under_way) {
+  {
+    auto journal = open();
+    for (const std::uint64_t number : {0, 1, 2, 1})
+      journal.append_window(3, 0, number, sample_window(100 + 7 * static_cast<std::int64_t>(number)));
+    journal.append_window(3, 2, 0, sample_window(50));
+    journal.append_window(4, 0, 0, sample_window(60));
+    journal.append(4, result_.requests[4]);  // then its windows are no longer needed
+  }
+  {
+    auto journal = open();
+    const auto windows = journal.take_windows();
+    ASSERT_EQ(windows.size(), 1U);
+    const auto& pieces = windows.at(3);
+    ASSERT_EQ(pieces.size(), 2U);
+    ASSERT_EQ(pieces.at(0).size(), 2U);  // the second that came as number 1, and nothing behind it
+    EXPECT_EQ(bytes_of_window(pieces.at(0)[1]), bytes_of_window(sample_window(107)));
+    EXPECT_EQ(pieces.at(0)[1].segments[0].words[0].probability, 1e-300);
+    EXPECT_EQ(bytes_of_window(pieces.at(2)[0]), bytes_of_window(sample_window(50)));
+    EXPECT_TRUE(journal.take_windows().empty());
+    journal.append_window(3, 0, 5, sample_window(1));
+  }
+  EXPECT_THAT([&] { open(); }, testing::ThrowsMessage<Error>(HasSubstr("before number 5 are missing")));
+}
+
+TEST_F(JournalTest, a_torn_window_is_dropped) {
+  std::uintmax_t before = 0;
+  {
+    auto journal = open();
+    journal.append_window(0, 0, 0, sample_window(100));
+    before = std::filesystem::file_size(path_);
+    journal.append_window(0, 0, 1, sample_window(200));
+  }
+  std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 3);
+  auto journal = open();
+  EXPECT_GT(journal.dropped_bytes(), 0U);
+  EXPECT_EQ(std::filesystem::file_size(path_), before);
+  EXPECT_EQ(journal.take_windows().at(0).at(0).size(), 1U);
 }
 
 TEST_F(JournalTest, gives_back_what_was_finished) {

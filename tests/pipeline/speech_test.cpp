@@ -1,11 +1,13 @@
 // Recordings through the pipeline: the transcript is the reference's, and the same however the run is cut.
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <fstream>
+#include <set>
 #include <thread>
 
+#include "job/transcript.hpp"
 #include "support.hpp"
 #include "verify/compare.hpp"
 
@@ -110,6 +112,34 @@ TEST(Speech, segments_and_tokens_are_the_references) {
       EXPECT_NEAR(segments[s].start, expected[s]["start"].get<double>(), 1e-6);
       EXPECT_NEAR(segments[s].end, expected[s]["end"].get<double>(), 1e-6);
       EXPECT_EQ(segments[s].tokens, expected[s]["tokens"].get<std::vector<std::int32_t>>());
+    }
+  }
+}
+
+// Beams with patience and length penalty, with and without timestamps, earlier text in front.
+TEST(Speech, beams_choose_what_openai_whisper_chooses) {
+  const auto cases = read_json(std::filesystem::path(DIFFUSE_TEST_DATA) / "golden" / "speech" / "beams.json");
+  std::vector<Request> requests;
+  for (const auto& each : cases) {
+    requests.push_back(request_of(sound_of(each["seconds"], each["seed"]), "en",
+                                  with(each["generate"], {{"temperature", 0},
+                                                          {"no_speech_threshold", nullptr},
+                                                          {"compression_ratio_threshold", nullptr},
+                                                          {"max_new_tokens", 32}})));
+  }
+  const auto heard = run_well(subject(), prepared(job_of(std::move(requests))), {.ranks = 2});
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(cases[i]["generate"].dump());
+    const auto& expected = cases[i]["segments"];
+    const auto& segments = heard.result.requests[i].samples.at(0).transcript->segments;
+    ASSERT_EQ(segments.size(), expected.size());
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      EXPECT_EQ(segments[s].seek, expected[s]["seek"].get<std::int64_t>());
+      EXPECT_NEAR(segments[s].start, expected[s]["start"].get<double>(), 1e-6);
+      EXPECT_NEAR(segments[s].end, expected[s]["end"].get<double>(), 1e-6);
+      EXPECT_EQ(segments[s].tokens, expected[s]["tokens"].get<std::vector<std::int32_t>>());
+      EXPECT_NEAR(segments[s].avg_logprob, expected[s]["avg_logprob"].get<double>(), 1e-4);
+      EXPECT_NEAR(segments[s].no_speech_prob / expected[s]["no_speech_prob"].get<double>(), 1, 1e-3);
     }
   }
 }
@@ -293,6 +323,62 @@ TEST(Speech, pieces_between_silences_run_side_by_side) {
                    {{.ranks = 3}});
 }
 
+TEST(Speech, pieces_have_one_language) {
+  auto sound = sound_of(40, 1);
+  for (const auto second : {8, 21}) std::fill_n(sound.samples.begin() + second * 16'000, 3 * 16'000, 0.0F);
+  const Json batched = with(greedy(), {{"batched", true}, {"max_new_tokens", 20}, {"chunk_length", 12}});
+  const auto languages = [&](const Json& more) {
+    const auto heard =
+        run_well(subject(), prepared(job_of({request_of(sound, "", with(batched, more))})), {.ranks = 2});
+    const auto& transcript = *heard.result.requests[0].samples.at(0).transcript;
+    std::set<std::string> found = {transcript.language};
+    for (const auto& segment : transcript.segments) found.insert(segment.language);
+    return std::pair(found.size(), heard.report.encode_ns > 0 ? heard.report.encoded_rows / 1500 : 0);
+  };
+  const auto one = languages(Json::object());
+  EXPECT_EQ(one.first, 1U);
+  // Listening to more pieces takes their windows once more, but for the last of them.
+  EXPECT_EQ(languages({{"language_detection_segments", 3}, {"language_detection_threshold", 1}}),
+            std::pair(std::size_t{1}, one.second + 2));
+  expect_identical(job_of({request_of(sound, "", batched),
+                           request_of(sound, "",
+                                      with(batched, {{"language_detection_segments", 2},
+                                                     {"language_detection_threshold", 1}}))}),
+                   {{.ranks = 3}});
+}
+
+TEST(Speech, clips_are_written_down_alone) {
+  const auto seeks = [](const Json& more) {
+    const auto heard = run_well(
+        subject(), prepared(job_of({request_of(sound_of(40, 1), "en", with(greedy(), more))})), {.ranks = 2});
+    std::set<std::int64_t> found;
+    for (const auto& segment : heard.result.requests[0].samples.at(0).transcript->segments) {
+      found.insert(segment.seek);
+      EXPECT_GE(segment.start, 3);
+      EXPECT_LT(segment.start, 21);
+    }
+    return found;
+  };
+  const auto seen = seeks({{"clip_timestamps", "3,6,18,21"}, {"without_timestamps", true}});
+  EXPECT_EQ(seen, (std::set<std::int64_t>{300, 1800}));
+  const auto pieces =
+      seeks({{"clip_timestamps", "3,6,18,21"}, {"without_timestamps", true}, {"batched", true}});
+  EXPECT_EQ(pieces, (std::set<std::int64_t>{0}));  // of their pieces
+}
+
+// The end of a clip is cut with zeros, not filled with what follows.
+TEST(Speech, a_clip_hears_nothing_behind_its_end) {
+  const auto said = [](double seconds) {
+    auto sound = sound_of(9, 7);
+    sound.samples.resize(static_cast<std::size_t>(seconds * 16'000));
+    const auto heard = run_well(
+        subject(), prepared(job_of({request_of(sound, "en", with(greedy(), {{"clip_timestamps", "0,4"}}))})),
+        {});
+    return json_of(*heard.result.requests[0].samples.at(0).transcript)["segments"];
+  };
+  EXPECT_EQ(said(9), said(8.5));
+}
+
 TEST(Speech, silence_is_an_empty_transcript) {
   Sound silence;
   silence.rate = 8'000;
@@ -315,6 +401,82 @@ TEST(Speech, a_window_without_room_is_told) {
   std::vector<std::int32_t> all(2000);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int32_t>(i);
   EXPECT_EQ(finish({{"suppress_tokens", all}}), Finish::end_of_text);
+}
+
+// Everything that a transcript says, words and log-probabilities among them.
+std::vector<std::string> all_of(const Result& result) {
+  std::vector<std::string> texts;
+  for (const auto& request : result.requests)
+    texts.push_back(json_of(request.samples.at(0).transcript.value()).dump());
+  return texts;
+}
+
+// Stops a run again and again, goes on from the windows that were told of, with other ranks each time.
+void expect_it_goes_on(const Job& job, std::size_t least_kept, std::uint64_t first_stop) {
+  const auto requests = prepared(job);
+  Setting setting;
+  setting.options.trace = false;
+  const auto whole = run_well(subject(), requests, setting);
+  Hooks hooks;
+  std::size_t stops = 0;
+  std::size_t kept = 0;
+  for (;; ++stops) {
+    ASSERT_LT(stops, 40U) << "it does not get on";
+    setting.ranks = 1 + static_cast<std::int32_t>(stops % 3);
+    setting.threads = 1 + static_cast<int>(stops % 2);
+    hooks.stop = [&](std::uint64_t tokens) { return tokens > first_stop + first_stop / 2 * stops; };
+    const auto part = run_well(subject(), requests, setting, hooks);
+    hooks.windows = part.windows;
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      if (part.result.requests[i].status == Status::done) hooks.kept[i] = part.result.requests[i];
+    if (!part.report.stopped) {
+      EXPECT_EQ(difference(whole.result, part.result), "");
+      EXPECT_EQ(all_of(whole.result), all_of(part.result));
+      break;
+    }
+    for (const auto& [index, pieces] : hooks.windows)
+      for (const auto& [piece, windows] : pieces) kept = std::max(kept, windows.size() + piece);
+  }
+  EXPECT_GE(stops, 2U);
+  EXPECT_GE(kept, least_kept);
+}
+
+TEST(Speech, a_stopped_recording_goes_on_from_its_last_window) {
+  const Json hot = {{"temperature", {0, 0.8}}, {"best_of", 2},         {"beam_size", 2},
+                    {"word_timestamps", true}, {"max_new_tokens", 24}, {"seed", 9}};
+  expect_it_goes_on(job_of({request_of(sound_of(71.5, 2), "en", hot),
+                            request_of(sound_of(65, 3), "", with(greedy(), {{"max_new_tokens", 30}}))}),
+                    3, 50);
+}
+
+TEST(Speech, stopped_pieces_between_silences_go_on) {
+  auto sound = sound_of(50, 1);
+  for (const auto second : {8, 21, 33})
+    std::fill_n(sound.samples.begin() + second * 16'000, 3 * 16'000, 0.0F);
+  // Pieces of different lengths, so that they do not end together.
+  const Json batched = with(greedy(), {{"batched", true}, {"max_new_tokens", 12}});
+  expect_it_goes_on(
+      job_of({request_of(sound, "", batched), request_of(sound, "", with(batched, {{"chunk_length", 7}}))}),
+      2, 40);
+}
+
+TEST(Speech, windows_of_another_recording_are_refused) {
+  const auto requests = prepared(job_of({request_of(sound_of(40.3, 1), "en", greedy())}));
+  const auto refused = [&](std::uint64_t piece, std::int64_t next, const std::string& language,
+                           std::vector<std::int32_t> said = {}) {
+    TranscriptWindow window;
+    window.next = next;
+    window.language = language;
+    window.said = std::move(said);
+    Hooks hooks;
+    hooks.windows[0][piece] = {window};
+    return run(subject(), requests, {}, hooks).errors.at(0);
+  };
+  EXPECT_THAT(refused(0, 1'000'000, "en"), testing::HasSubstr("--no-resume"));
+  EXPECT_THAT(refused(0, 0, "en"), testing::HasSubstr("not this recording's"));
+  EXPECT_THAT(refused(0, 50, "xx"), testing::HasSubstr("not this recording's"));
+  EXPECT_THAT(refused(0, 50, "en", {1 << 20}), testing::HasSubstr("not this recording's"));
+  EXPECT_THAT(refused(1, 50, "en"), testing::HasSubstr("no piece 1"));
 }
 
 TEST(Speech, a_stopped_run_reports_no_half_transcript) {

@@ -28,14 +28,20 @@ void run_rank(const Subject& subject, const std::vector<PreparedRequest>& prepar
 
   heard.plan = plan;
   heard.loads = split.loads();
+  heard.windows = hooks.windows;
   heard.tensors_hash = split.tensors_hash();
   std::optional<SoundMaker> sound;
   if (model.recipe.codec)
     sound.emplace(*model.recipe.codec, model.checkpoint, setting.threads, backend->target());
-  Answers answers(
-      prepared, subject.text, model.recipe.depth() + 1, hooks.kept,
-      [&](std::size_t index, const RequestResult&) { heard.reported.push_back(index); },
-      sound ? &*sound : nullptr);
+  Answers answers(prepared, subject.text, model.recipe.depth() + 1, hooks.kept,
+                  [&](std::size_t index, const RequestResult&) { heard.reported.push_back(index); },
+                  sound ? &*sound : nullptr,
+                  {.kept = hooks.windows, .on_window = [&](std::size_t index, const Recording::Ended& ended) {
+                     auto& windows = heard.windows[index][ended.piece];
+                     if (ended.number != windows.size())
+                       heard.errors.emplace_back("a window of the wrong number");
+                     windows.push_back(ended.window);
+                   }});
   heard.sequences = answers.sequences().size();
   std::uint64_t tokens = 0;
   auto events = answers.events();

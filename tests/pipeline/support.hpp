@@ -44,6 +44,7 @@ std::string to_text(const Setting& setting);
 // What a test sees and decides while a job runs; all of it on rank 0, but `model`.
 struct Hooks {
   std::map<std::uint64_t, RequestResult> kept = {};
+  std::map<std::uint64_t, KeptWindows> windows = {};    // of recordings that were under way
   std::function<bool(std::uint64_t tokens)> stop = {};  // asked between steps
   std::function<void(std::uint64_t tokens, LoopbackNetwork& network)> on_token = {};
   std::function<const TestModel&(int rank)> model = {};  // of one rank, where not all see the same folder
@@ -55,9 +56,10 @@ struct Heard {
   Plan plan;
   std::vector<LoadReport> loads;
   std::string tensors_hash;
-  std::vector<std::size_t> reported;  // requests in the order in which they were complete
-  std::size_t sequences = 0;          // that were run
-  std::vector<std::string> errors;    // what each rank threw; empty: nothing
+  std::map<std::uint64_t, KeptWindows> windows;  // those that were told of, behind the kept ones
+  std::vector<std::size_t> reported;             // requests in the order in which they were complete
+  std::size_t sequences = 0;                     // that were run
+  std::vector<std::string> errors;               // what each rank threw; empty: nothing
 };
 
 Heard run(const Subject& subject, const std::vector<PreparedRequest>& prepared, const Setting& setting,

@@ -56,7 +56,35 @@ TEST(SpeechOptions, are_read_over_the_jobs) {
   EXPECT_EQ(parse_speech_options({{"suppress_tokens", {-1}}}, "x").suppress_tokens, std::nullopt);
 }
 
+TEST(SpeechOptions, are_written_as_both_programs_users_write_them) {
+  const auto read = [](const Json& generate) { return parse_speech_options(generate, "x"); };
+  EXPECT_THAT(read({{"clip_timestamps", "0"}}).clips, ElementsAre(0));
+  EXPECT_THAT(read({{"clip_timestamps", "1,2.5, 7"}}).clips, ElementsAre(1, 2.5, 7));
+  EXPECT_THAT(read({{"clip_timestamps", {1, 2.5}}}).clips, ElementsAre(1, 2.5));
+  EXPECT_THAT(read({{"clip_timestamps", ""}}).clips, ElementsAre());
+  EXPECT_THAT(read({{"clip_timestamps", {{{"start", 3}, {"end", 4.5}}}}}).clips, ElementsAre(3, 4.5));
+  EXPECT_THAT(*read({{"suppress_tokens", "3,-1"}}).suppress_tokens, ElementsAre(3, -1));
+  EXPECT_EQ(read({{"suppress_tokens", "-1"}}).suppress_tokens, std::nullopt);
+  EXPECT_THAT(*read({{"suppress_tokens", ""}}).suppress_tokens, ElementsAre());
+  EXPECT_EQ(read({{"logprob_threshold", -2}}).limits.logprob, -2);
+  EXPECT_EQ(read({{"logprob_threshold", nullptr}}).limits.logprob, std::nullopt);
+  EXPECT_THAT(read({{"initial_prompt", {4, 5}}}).initial_tokens, ElementsAre(4, 5));
+  const auto vad = read({{"vad_parameters", {{"min_silence_duration_ms", 500}, {"speech_pad_ms", 0}}}}).vad;
+  EXPECT_EQ(vad.min_silence, 500);
+  EXPECT_EQ(vad.padding, 0);
+  EXPECT_EQ(vad.min_speech, std::nullopt);
+}
+
 TEST(SpeechOptions, what_is_wrong_is_named) {
+  EXPECT_THAT(problem({{"clip_timestamps", {5, 2}}}), HasSubstr("end behind their start"));
+  EXPECT_THAT(problem({{"clip_timestamps", "1;2"}}), HasSubstr("a list of seconds"));
+  EXPECT_THAT(problem({{"clip_timestamps", {-1}}}), HasSubstr("`clip_timestamps`"));
+  EXPECT_THAT(problem({{"clip_timestamps", {{{"start", 3}}}}}), HasSubstr("`start` and `end`"));
+  EXPECT_THAT(problem({{"vad_parameters", {{"threshold", 0.5}}}}), HasSubstr("loudness"));
+  EXPECT_THAT(problem({{"vad_parameters", {{"speech_pad", 5}}}}), HasSubstr("speech_pad_ms"));
+  EXPECT_THAT(problem({{"chunk_length", 31}}), HasSubstr("from 1 to 30"));
+  EXPECT_THAT(problem({{"initial_prompt", {-1}}}), HasSubstr("`initial_prompt`"));
+
   EXPECT_THAT(problem({{"beam_size", 0}}),
               HasSubstr("request 3: `beam_size` must be a whole number from 1 to 64"));
   EXPECT_THAT(problem({{"temperature", Json::array()}}), HasSubstr("1 to 32"));

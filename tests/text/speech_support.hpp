@@ -22,6 +22,7 @@ inline const Json& speech_fixture() {
 
 inline SpeechTokens small_tokens() {
   SpeechTokens tokens;
+  tokens.vocab = 30 + 1501;
   tokens.end = 20;
   tokens.start = 21;
   tokens.languages = {{"en", 22}, {"de", 23}};

@@ -19,8 +19,8 @@ std::shared_ptr<const SpeechTokens> shared_tokens() {
   return std::make_shared<const SpeechTokens>(small_tokens());
 }
 
-SpeechText small_text(bool prompt = false) {
-  return {small_decode, prompt ? Ids{14, 1} : Ids{}, {}, {}};
+SpeechText small_text(Ids prompt = {}) {
+  return {small_decode, std::move(prompt), {}, {}};
 }
 
 // openai-whisper's names -> ours.
@@ -61,6 +61,10 @@ void answer(Transcriber& work, const Json& call) {
     const auto& step = std::get<DecodeStep>(work.step());
     EXPECT_EQ(step.temperature, call["temperature"].get<double>());
     EXPECT_EQ(step.prompt.tokens, list_of<std::int32_t>(call["prompt"]));
+    if (call.contains("seek")) {
+      EXPECT_EQ(step.seek, call["seek"].get<std::int64_t>());
+      EXPECT_EQ(step.frames, call["frames"].get<std::int64_t>());
+    }
     work.decoded({list_of<std::int32_t>(call["chosen"]), call["logprob"], call["no_speech"]});
   } else {
     ASSERT_TRUE(std::holds_alternative<AlignStep>(work.step()));
@@ -91,26 +95,72 @@ void expect_segment(const TranscriptSegment& segment, const Json& wanted) {
   }
 }
 
+void expect_result(const Transcriber& work, const Json& wanted) {
+  ASSERT_TRUE(work.done());
+  const auto& transcript = work.transcript();
+  EXPECT_EQ(transcript.text, wanted["text"].get<std::string>());
+  ASSERT_EQ(transcript.segments.size(), wanted["segments"].size());
+  for (std::size_t i = 0; i < transcript.segments.size(); ++i)
+    expect_segment(transcript.segments[i], wanted["segments"][i]);
+}
+
 TEST(Transcriber, does_what_openai_whisper_does) {
   std::size_t windows = 0;
   for (const auto& run : speech_fixture()["runs"]) {
     SCOPED_TRACE(run["options"].dump());
-    Transcriber work(shared_tokens(), options_of(run), small_text(run["options"].contains("initial_prompt")),
+    Transcriber work(shared_tokens(), options_of(run),
+                     small_text(run["options"].contains("initial_prompt") ? Ids{14, 1} : Ids()),
                      run["frames"], 448);
     for (const auto& call : run["calls"]) {
       answer(work, call);
       if (testing::Test::HasFatalFailure()) return;
       ++windows;
     }
-    ASSERT_TRUE(work.done());
-    const auto& wanted = run["result"];
-    const auto& transcript = work.transcript();
-    EXPECT_EQ(transcript.text, wanted["text"].get<std::string>());
-    ASSERT_EQ(transcript.segments.size(), wanted["segments"].size());
-    for (std::size_t i = 0; i < transcript.segments.size(); ++i)
-      expect_segment(transcript.segments[i], wanted["segments"][i]);
+    expect_result(work, run["result"]);
+    if (testing::Test::HasFatalFailure()) return;
   }
   EXPECT_GE(windows, 80U);
+}
+
+// Clips of a recording, silence around strange words, a prompt that is carried on. After each window another
+// goes on behind the ones before it, as a run does that was stopped there.
+TEST(Transcriber, clips_skips_and_carries_as_openai_whisper_does) {
+  const auto runs = read_json(std::filesystem::path(DIFFUSE_TEST_DATA) / "text" / "clips" / "runs.json");
+  std::size_t resumed = 0;
+  for (std::size_t at = 0; at < runs.size(); ++at) {
+    const auto& run = runs[at];
+    SCOPED_TRACE(std::to_string(at) + ": " + run["options"].dump());
+    const Ids all = {14, 1, 7, 17, 2, 0};
+    const auto shown = std::stoul(run["options"].value("initial_prompt", "0"));
+    const auto start = [&] {
+      return Transcriber(shared_tokens(), options_of(run),
+                         small_text({all.begin(), all.begin() + static_cast<std::ptrdiff_t>(shown)}),
+                         run["frames"], run["context"]);
+    };
+    std::vector<TranscriptWindow> windows;
+    std::vector<std::size_t> behind;  // of each window the calls up to its end
+    auto work = start();
+    for (std::size_t i = 0; i < run["calls"].size(); ++i) {
+      answer(work, run["calls"][i]);
+      if (testing::Test::HasFailure()) return;
+      if (auto window = work.take_window()) {
+        windows.push_back(std::move(*window));
+        behind.push_back(i + 1);
+      }
+    }
+    expect_result(work, run["result"]);
+    if (testing::Test::HasFailure()) return;
+    for (std::size_t kept = 1; kept <= windows.size(); ++kept) {
+      auto again = start();
+      again.resume(std::span(windows).first(kept));
+      for (std::size_t i = behind[kept - 1]; i < run["calls"].size(); ++i) answer(again, run["calls"][i]);
+      expect_result(again, run["result"]);
+      EXPECT_EQ(again.said(), work.said());
+      if (testing::Test::HasFailure()) return;
+      ++resumed;
+    }
+  }
+  EXPECT_GE(resumed, 150U);
 }
 
 // ---- what the original has no part of, or another one
@@ -155,6 +205,49 @@ TEST(Transcriber, finds_it_in_each_window_where_asked) {
   EXPECT_EQ(work.transcript().segments[1].language, "en");
 }
 
+TEST(Transcriber, finds_it_by_several_windows) {
+  auto options = greedy();
+  options.language_windows = 3;
+  options.language_threshold = 0.6;
+  options.clips = {10, 100};
+  const auto found = [&](const std::vector<LanguageGuess>& guesses) {
+    Transcriber work(shared_tokens(), options, small_text(), 10'000, 448);
+    for (std::size_t i = 0; i < guesses.size(); ++i) {
+      EXPECT_EQ(std::get<DetectStep>(work.step()).seek, 1000 + 3000 * static_cast<std::int64_t>(i));
+      work.detected(guesses[i]);
+    }
+    EXPECT_EQ(decode_step(work).seek, 1000);
+    return std::pair(work.transcript().language, work.transcript().language_probability);
+  };
+  EXPECT_EQ(found({{22, 0.5, {}}, {23, 0.61, {}}}), std::pair(std::string("de"), 0.61));  // sure enough
+  EXPECT_EQ(found({{22, 0.5, {}}, {23, 0.4, {}}, {23, 0.3, {}}}), std::pair(std::string("de"), 0.4));
+  options.language_windows = 2;
+  EXPECT_EQ(found({{22, 0.3, {}}, {23, 0.6, {}}}), std::pair(std::string("en"), 0.3));  // of equals the first
+}
+
+TEST(Transcriber, windows_are_as_long_as_a_chunk) {
+  auto options = greedy();
+  options.language = "en";
+  options.chunk_length = 12;
+  Transcriber work(shared_tokens(), options, small_text(), 2000, 448);
+  EXPECT_EQ(decode_step(work).frames, 1200);
+  work.decoded({{30, 1, 80}, -0.4, 0.1});
+  EXPECT_EQ(decode_step(work).seek, 1200);
+  EXPECT_EQ(decode_step(work).frames, 800);
+}
+
+TEST(Transcriber, what_no_text_may_hold_is_never_chosen) {
+  auto options = greedy();
+  options.language = "en";
+  const auto suppressed = [&](std::optional<Ids> ids) {
+    options.suppress_tokens = std::move(ids);
+    return decode_step(Transcriber(shared_tokens(), options, small_text(), 3000, 448)).rules.suppress;
+  };
+  EXPECT_EQ(suppressed(std::nullopt), small_tokens().suppress);
+  EXPECT_EQ(suppressed(Ids{}), (Ids{21, 24, 25, 26, 27, 28}));
+  EXPECT_EQ(suppressed(Ids{9, -1, 9}), (Ids{4, 9, 21, 24, 25, 26, 27, 28}));
+}
+
 TEST(Transcriber, keeps_the_sequence_that_transformers_keeps) {
   auto options = greedy();
   options.language = "en";
@@ -187,7 +280,7 @@ TEST(Transcriber, steps_carry_rules_and_search) {
   EXPECT_FALSE(first.rules.timestamps);
   EXPECT_FALSE(first.rules.suppress_first);
   EXPECT_EQ(first.rules.max_initial_timestamp, 25);
-  EXPECT_EQ(first.rules.suppress, Ids{3});
+  EXPECT_EQ(first.rules.suppress, (Ids{3, 21, 24, 25, 26, 27, 28}));
   EXPECT_EQ(first.rules.no_repeat_ngram, 4);
   EXPECT_EQ(first.rules.repetition_penalty, 1.5);
   work.decoded({{1, 2}, -9, 0.1});
