@@ -13,7 +13,6 @@ namespace {
 constexpr std::int64_t kFramesAColumn = 2;
 constexpr double kTimestampsASecond = 50;
 constexpr std::int64_t kLatestTimestamp = 3000;  // frames from a window's begin, however short it is
-constexpr double kFramesASecond = 100;
 
 // The stretches to write down, in frames. Behaviour: openai-whisper's `clip_timestamps`.
 std::vector<std::pair<std::int64_t, std::int64_t>> clips_of(const std::vector<double>& seconds,

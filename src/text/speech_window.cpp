@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::int64_t kFramesATimestamp = 2;
 constexpr double kSecondsATimestamp = 0.02;
-constexpr double kFramesASecond = 100;
 
 }  // namespace
 

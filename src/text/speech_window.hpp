@@ -12,6 +12,8 @@
 
 namespace diffuse {
 
+inline constexpr double kFramesASecond = 100;  // of sound, as windows count them
+
 // Bytes of the text over its bytes as zlib packs them: high where the text repeats itself. 0 for none.
 double compression_ratio(std::string_view text);
 
