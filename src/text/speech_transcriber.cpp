@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/utf8.hpp"
+#include "text/speech_window.hpp"
 
 namespace diffuse {
 namespace {
