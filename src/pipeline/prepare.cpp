@@ -177,7 +177,7 @@ void check_no_picture_keys(const Json& generate, const std::string& what, bool g
       "num_inference_steps", "height",     "width", "num_frames", "num_videos_per_prompt",
       "max_sequence_length", "output_type"};
   for (const auto& [key, value] : generate.items()) {
-    const bool of_pictures = std::ranges::find(kKeysOfPictures, key) != kPictureKeys.end();
+    const bool of_pictures = std::ranges::find(kKeysOfPictures, key) != kKeysOfPictures.end();
     if (!value.is_null() && (of_pictures || (key == "guidance_scale" && !guided)))
       throw_bad_data(what + ": '" + key +
                      "' is of pictures, and this model answers token by token; leave it out");
