@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "cli/commands.hpp"
+#include "cli/places.hpp"
 #include "job/merge.hpp"
 #include "job/result_file.hpp"
 
@@ -24,6 +25,7 @@ void add_merge(CLI::App& app, ChosenCommand& chosen) {
       for (const auto& path : flags->parts)
         parts.push_back({std::filesystem::path(path).stem().string(), read_result(path)});
       const auto merged = merge(parts);
+      if (const auto kept = keep_earlier(flags->output)) std::fprintf(stderr, "%s\n", kept->c_str());
       write_result(flags->output, merged);
       std::printf("%s: %zu requests of %zu results\n", flags->output.c_str(), merged.requests.size(),
                   parts.size());

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include "checkpoint/safetensors.hpp"
 #include "cli/commands.hpp"
+#include "cli/places.hpp"
+#include "core/error.hpp"
 #include "job/job_file.hpp"
 #include "job/spec.hpp"
 #include "media/sound.hpp"
@@ -41,7 +44,21 @@ void check_options(const Job& job, const std::string& what) {
   }
 }
 
+// A job that is packed again takes its own place, and no other file's.
+void check_output(const PackFlags& flags) {
+  check_place(flags.output);
+  check_apart(flags.output, flags.spec);
+  if (!std::filesystem::exists(flags.output)) return;
+  try {
+    read_job(flags.output);
+  } catch (const Error& error) {
+    throw_usage("writing '" + flags.output +
+                "': a file that is no job stands there; give the output another name (" + error.what() + ")");
+  }
+}
+
 int pack(const PackFlags& flags) {
+  check_output(flags);
   const auto check = [](const Json& object, const std::string& what) {
     Json speech = Json::object();
     for (const auto& [key, value] : object.items())

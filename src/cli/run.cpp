@@ -8,6 +8,7 @@
 
 #include "cli/calibrate.hpp"
 #include "cli/commands.hpp"
+#include "cli/places.hpp"
 #include "cli/preview_files.hpp"
 #include "cli/provenance.hpp"
 #include "cli/run_job.hpp"
@@ -152,8 +153,7 @@ class Recorder {
   void write(const Result& result, bool whole) {
     if (nothing_to_do_ || !kept_) return;
     // Another job's, or an earlier run's.
-    if (fs::exists(flags_.output) && !resumed_ && Journal::move_aside(flags_.output))
-      log_.line("'" + flags_.output + "' held another result; it is kept as '" + flags_.output + "_prev'");
+    if (const auto kept = resumed_ ? std::nullopt : keep_earlier(flags_.output)) log_.line(*kept);
     write_result(flags_.output, result);
     if (!whole || !journal_) return;
     journal_->remove();
@@ -196,6 +196,7 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
   Job job;
   if (ranks.root()) {
     check_place(flags.output);
+    check_apart(flags.output, flags.job);
     job = read_job(flags.job);
   }
   const auto folder = agree_on_model(ranks, flags.compute.model, job);

@@ -68,16 +68,6 @@ Json timing_of(const DriverReport& report, const std::vector<LoadReport>& loads,
 
 }  // namespace
 
-void check_place(const std::filesystem::path& file) {
-  auto folder = file.parent_path();
-  if (folder.empty()) folder = ".";
-  const auto doing = "writing '" + file.string() + "'";
-  if (!std::filesystem::is_directory(folder))
-    throw_missing(doing + ": there is no folder '" + folder.string() + "'");
-  if (std::filesystem::is_directory(file)) throw_io(doing + ": a folder has that name");
-  if (access(folder.c_str(), W_OK | X_OK) != 0) throw_errno(doing);
-}
-
 std::int64_t tell_of_bad(const Result& result, Log& log) {
   std::int64_t bad = 0;
   for (const auto& request : result.requests) {

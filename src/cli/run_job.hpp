@@ -21,10 +21,6 @@
 
 namespace diffuse {
 
-// Throws where no file of that name can be written: found before a run, not after it. Missing input where
-// there is no such folder, I/O else.
-void check_place(const std::filesystem::path& file);
-
 // What an earlier run has left, by index in the job.
 struct EarlierWork {
   std::map<std::uint64_t, RequestResult> finished = {};

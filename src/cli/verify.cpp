@@ -1,11 +1,13 @@
 // diffuse verify: the whole run and every split asked for, in one mpirun, and whether they say the same.
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 
 #include "cli/commands.hpp"
+#include "cli/places.hpp"
 #include "cli/provenance.hpp"
 #include "cli/run_job.hpp"
 #include "core/error.hpp"
@@ -37,6 +39,8 @@ struct VerifyFlags {
 // Best log-probabilities that tell how close two tokens were.
 constexpr std::int32_t kBest = 5;
 
+constexpr std::array<const char*, 3> kEndings = {".md", ".json", ".h5"};
+
 // REPORT.md, REPORT.json and REPORT.h5 beside each other, whatever ending was given.
 fs::path with_ending(const std::string& report, const std::string& ending) {
   fs::path path(report);
@@ -59,7 +63,10 @@ class Verifier {
 
   int run() {
     if (ranks_.root()) {
-      for (const auto* ending : {".md", ".json", ".h5"}) check_place(with_ending(flags_.report, ending));
+      for (const auto* ending : kEndings) {
+        check_place(with_ending(flags_.report, ending));
+        check_apart(with_ending(flags_.report, ending), flags_.job);
+      }
       job_ = read_job(flags_.job);
     }
     if (ranks_.root() && flags_.compute.model.empty() && job_.model.empty())
@@ -276,6 +283,8 @@ class Verifier {
   int write(Result last) {
     const auto markdown = to_markdown(report_);
     const auto json = to_json(report_);
+    for (const auto* ending : kEndings)
+      if (const auto kept = keep_earlier(with_ending(flags_.report, ending))) ranks_.log().line(*kept);
     write_text(with_ending(flags_.report, ".md"), markdown);
     write_text(with_ending(flags_.report, ".json"), json.dump(2) + "\n");
     last.verification = json;

@@ -153,6 +153,29 @@ class DiskTest(CommandLineTest):
         self.fails(65, "notes.txt", "run", "job.h5", "-o", "notes.txt")
         self.assertEqual((self.folder / "notes.txt").read_text(), "mine")
 
+    def test_what_is_read_is_not_written_over(self):
+        spec, job = (self.folder / "job.h5.json", self.folder / "job.h5")
+        written = spec.read_bytes(), job.read_bytes()
+        self.fails(2, "job.h5.json", "pack", "job.h5.json", "-o", "job.h5.json")
+        self.fails(2, "job.h5", "run", "job.h5", "-o", "job.h5")
+        self.fails(2, "job.h5", "verify", "job.h5", "-o", "job")
+        self.write("notes.txt", "mine")
+        self.fails(2, "notes.txt", "pack", "job.h5.json", "-o", "notes.txt")
+        self.assertEqual((self.folder / "notes.txt").read_text(), "mine")
+        self.assertEqual((spec.read_bytes(), job.read_bytes()), written)
+        self.diffuse("pack", "job.h5.json", "-o", "job.h5")  # a job again in its place
+
+    def test_what_stood_there_is_kept(self):
+        self.write("report.json", "mine")
+        done = self.diffuse("verify", "job.h5", "-o", "report", "--ranks", 1)
+        self.assertIn("it is kept as 'report.json_prev'", done.err)
+        self.assertEqual((self.folder / "report.json_prev").read_text(), "mine")
+        self.diffuse("run", "job.h5", "-o", "a.h5")
+        first = (self.folder / "a.h5").read_bytes()
+        done = self.diffuse("merge", "a.h5", "a.h5")
+        self.assertIn("it is kept as 'a.h5_prev'", done.err)
+        self.assertEqual((self.folder / "a.h5_prev").read_bytes(), first)
+
 
 if __name__ == "__main__":
     support.main()

@@ -156,7 +156,7 @@ class AgainTest(CommandLineTest):
         self.assertNotIn("is kept as", self.diffuse(*self.command).err)
         first = (self.folder / OUT).read_bytes()
         done = self.diffuse(*self.command, "--max-time", 0.0001, "--no-resume", code=75)
-        self.assertIn(f"'{OUT}' held another result; it is kept as '{OUT}_prev'", done.err)
+        self.assertIn(f"'{OUT}' was there before; it is kept as '{OUT}_prev'", done.err)
         self.assertEqual((self.folder / (OUT + "_prev")).read_bytes(), first)
         journal = (self.folder / (OUT + ".journal")).read_bytes()
         done = self.diffuse(*self.command, "--no-resume")

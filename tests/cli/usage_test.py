@@ -84,7 +84,7 @@ class UsageTest(CommandLineTest):
             (video, ["--chunk", 16], "makes pictures"),
             (video, ["--group", 2], "makes pictures"),
             (video, ["--groups", 2], "makes pictures"),
-            (video, ["--encoders", "all"], "rank 0 alone"),
+            (video, ["--encoders", "all"], "one rank"),
             (video, ["--extrapolate", "linear"], "say --patches 2 or more"),
             (video, ["--extrapolate", "balanced", "--patches", 1], "say --patches 2 or more"),
             (verify, ["--patches", "2,4"], "token by token"),
