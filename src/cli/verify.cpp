@@ -175,7 +175,7 @@ class Verifier {
         {.ranks = count,
          .patches = patches,
          .settings =
-             (flags.whole_share ? std::string("two ninths") : std::to_string(flags.settings.whole_first)) +
+             (flags.whole_share ? std::string("a fifth and one") : std::to_string(flags.settings.whole_first)) +
              " whole, " +
              (flags.settings.whole_last > 0 ? std::to_string(flags.settings.whole_last) + " at the end, "
                                             : "") +
