@@ -189,10 +189,11 @@ class Calibration {
 
 Json to_json(const PatchFlags& patches) {
   if (patches.settings.patches == 1) return {{"patches", 1}};
-  Json json = {{"patches", patches.settings.patches},
-               {"whole_first", patches.whole_share ? Json("a fifth and one") : Json(patches.settings.whole_first)},
-               {"whole_last", patches.settings.whole_last},
-               {"extrapolate", name_of(patches.carry_on)}};
+  Json json = {
+      {"patches", patches.settings.patches},
+      {"whole_first", patches.whole_share ? Json("a fifth and one") : Json(patches.settings.whole_first)},
+      {"whole_last", patches.settings.whole_last},
+      {"extrapolate", name_of(patches.carry_on)}};
   if (patches.of_steps > 0) json["of_steps"] = patches.of_steps;
   return json;
 }

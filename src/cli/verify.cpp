@@ -171,18 +171,18 @@ class Verifier {
     const auto run = run_plan(plan_of(count, flags_.compute.slices),
                               {.processor = processor_, .flags = flags_.compute, .requests = job}, false);
     if (!ranks_.root()) return;
-    report_.patched.push_back(
-        {.ranks = count,
-         .patches = patches,
-         .settings =
-             (flags.whole_share ? std::string("a fifth and one") : std::to_string(flags.settings.whole_first)) +
-             " whole, " +
-             (flags.settings.whole_last > 0 ? std::to_string(flags.settings.whole_last) + " at the end, "
-                                            : "") +
-             flags_.pictures.carried_on(),
-         .error = pixel_error(whole, run.second.result),
-         .seconds = run.first.seconds,
-         .busy = run.first.busy});
+    report_.patched.push_back({.ranks = count,
+                               .patches = patches,
+                               .settings = (flags.whole_share ? std::string("a fifth and one")
+                                                              : std::to_string(flags.settings.whole_first)) +
+                                           " whole, " +
+                                           (flags.settings.whole_last > 0
+                                                ? std::to_string(flags.settings.whole_last) + " at the end, "
+                                                : "") +
+                                           flags_.pictures.carried_on(),
+                               .error = pixel_error(whole, run.second.result),
+                               .seconds = run.first.seconds,
+                               .busy = run.first.busy});
   }
 
   std::vector<std::int64_t> splits_asked_for() const {

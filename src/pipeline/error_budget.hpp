@@ -32,8 +32,8 @@ struct BudgetPoint {
   double mean = 0;  // measured, in 1/255; infinite where the picture was spoiled
 };
 
-// What to measure next, or nothing: a fifth of the steps and one more whole, as by default; then fewer whole steps
-// while they are good enough, or more until they are.
+// What to measure next, or nothing: a fifth of the steps and one more whole, as by default; then fewer whole
+// steps while they are good enough, or more until they are.
 std::optional<PatchFlags> next_to_measure(const ErrorBudget& budget, std::span<const BudgetPoint> measured);
 
 // The fewest whole steps that are within the budget; nothing where none are.

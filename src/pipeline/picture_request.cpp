@@ -267,8 +267,8 @@ std::vector<PreparedPicture> prepare_pictures(const Job& job, const PictureSide&
 
 PatchSettings PatchFlags::settings_of(std::int64_t steps) const {
   auto of = settings;
-  // The first steps decide most, and a fifth of them and one leave four stages about three times as fast as one.
-  // No fewer than patches read.
+  // The first steps decide most, and a fifth of them and one leave four stages about three times as fast as
+  // one. No fewer than patches read.
   const std::int64_t least = steps_before(carry_on) + 1;
   if (whole_share) of.whole_first = std::max(steps / 5 + 1, least);
   if (of_steps > 0) of.whole_first = std::max((of.whole_first * steps + of_steps - 1) / of_steps, least);
