@@ -207,10 +207,13 @@ PatchFlags patch_flags_of(const Json& value) {
     flags.settings.whole_last = value.at("whole_last").get<std::int64_t>();
     flags.carry_on = carry_on_of(value.at("extrapolate").get<std::string>());
     flags.of_steps = value.at("of_steps").get<std::int64_t>();
-    const bool sound = flags.settings.patches > 1 && flags.of_steps > 0 && flags.settings.whole_last >= 0 &&
-                       flags.settings.whole_first > steps_before(flags.carry_on);
+    constexpr std::int64_t kMostSteps = 1'000'000;
+    const bool sound = flags.settings.patches > 1 && flags.settings.patches <= kMostPatches &&
+                       flags.of_steps > 0 && flags.of_steps <= kMostSteps && flags.settings.whole_last == 0 &&
+                       flags.settings.whole_first > steps_before(flags.carry_on) &&
+                       flags.settings.whole_first < flags.of_steps;
     if (sound) return flags;
-  } catch (const Json::exception&) {
+  } catch (const std::exception&) {
     // Told below.
   }
   throw_bad_data(

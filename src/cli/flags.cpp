@@ -1,10 +1,28 @@
 #include "cli/flags.hpp"
 
 #include <charconv>
+#include <sstream>
 
 #include "core/error.hpp"
 
 namespace diffuse {
+
+CLI::Validator between(double least, double most) {
+  const auto text = [](double value) {
+    std::ostringstream out;
+    out << value;
+    return out.str();
+  };
+  const auto range = text(least) + " to " + text(most);
+  return {[=](const std::string& given) {
+            double value = 0;
+            // Not a number is in no range, whichever way it is asked.
+            if (CLI::detail::lexical_cast(given, value) && value >= least && value <= most)
+              return std::string();
+            return "'" + given + "' is not a number from " + range;
+          },
+          "FLOAT in [" + range + "]"};
+}
 
 void refuse_for_pictures(bool given, const std::string& flag) {
   if (given)
@@ -60,7 +78,8 @@ void ComputeFlags::add_to(CLI::App& command) {
       ->check(CLI::Range(1, 128));
   command.add_option("--groups", groups, "Groups of requests in flight (default: chosen); not of pictures")
       ->check(CLI::Range(1, 128));
-  command.add_option("--timeout", timeout, "Seconds to wait for a silent rank")->check(CLI::PositiveNumber);
+  command.add_option("--timeout", timeout, "Seconds to wait for a silent rank")
+      ->check(between(1e-3, kMostSeconds));
   command.add_option("--accept", accept, "Accept a config key that this build does not know");
 }
 
@@ -104,7 +123,7 @@ void PictureFlags::add_to(CLI::App& command) {
                       "Choose patches, whole steps and how keys and values are carried on by a "
                       "short calibration: a mean difference of so many 1/255 of a pixel's range is "
                       "allowed; pictures stay whole where nothing is within it")
-          ->check(CLI::Range(0.0, 255.0));
+          ->check(between(0, 255));
   budget->excludes(count);
   add_steps_to(command);
 }
@@ -140,12 +159,16 @@ RunOptions ComputeFlags::run_options() const {
   return options;
 }
 
-void ComputeFlags::check_for(const Recipe& recipe) const {
+void check_encoders(const std::string& encoders, const Recipe& recipe) {
   if (encoders == "all" && (!recipe.encoder || recipe.refinement))
     throw_usage(
         std::string("--encoders all: ") +
         (recipe.refinement ? "the texts of pictures are read by one rank" : "this model has no encoder") +
         "; leave it out");
+}
+
+void ComputeFlags::check_for(const Recipe& recipe) const {
+  check_encoders(encoders, recipe);
   if (!recipe.refinement) return;
   refuse_for_pictures(chunk.has_value(), "--chunk");
   refuse_for_pictures(group.has_value(), "--group");
@@ -156,6 +179,8 @@ void PictureFlags::check_for(const Recipe& recipe) const {
   if (recipe.refinement) return;
   refuse_for_tokens(patches > 1, "--patches " + std::to_string(patches));
   refuse_for_tokens(max_error.has_value(), "--max-error");
+  refuse_for_tokens(!whole_steps.empty(), "--whole-steps");
+  refuse_for_tokens(!extrapolate.empty(), "--extrapolate");
   refuse_for_tokens(tile > 0, "--tile");
 }
 

@@ -16,6 +16,12 @@
 
 namespace diffuse {
 
+constexpr std::int64_t kMostPatches = 4096;
+constexpr double kMostSeconds = 1e8;  // of a flag; three years
+
+// A number within bounds; unlike CLI::Range it takes no NaN.
+CLI::Validator between(double least, double most);
+
 // How a model is run: run, verify and bench.
 struct ComputeFlags {
   std::string model;    // --model, or the job's
@@ -70,6 +76,8 @@ void add_tile(CLI::App& command, std::int64_t& tile);
 // --encoders, of commands that make a plan.
 void add_encoders(CLI::App& command, std::string& encoders);
 EncoderCopies encoder_copies(const std::string& encoders);
+// Throws usage where they ask for copies of what this model does not have, or has once.
+void check_encoders(const std::string& encoders, const Recipe& recipe);
 
 // "1536", "512M", "4G" (powers of 1024) -> bytes. Throws usage.
 std::uint64_t parse_bytes(const std::string& text);

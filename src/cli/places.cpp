@@ -14,6 +14,11 @@ void check_place(const std::filesystem::path& file) {
   if (!std::filesystem::is_directory(folder))
     throw_missing(doing + ": there is no folder '" + folder.string() + "'");
   if (std::filesystem::is_directory(file)) throw_io(doing + ": a folder has that name");
+  auto earlier = file;
+  earlier += "_prev";
+  if (std::filesystem::is_directory(earlier))
+    throw_io(doing + ": what stands there would be kept as '" + earlier.string() +
+             "', and a folder has that name");
   if (access(folder.c_str(), W_OK | X_OK) != 0) throw_errno(doing);
 }
 

@@ -38,6 +38,7 @@ struct PlanFlags {
 
   // Throws usage where a flag was given that changes nothing.
   void check_for(const Recipe& recipe) const {
+    check_encoders(encoders, recipe);
     if (!simulate && (given_requests || given_prompt || given_new_tokens))
       throw_usage(
           "--requests, --prompt and --new-tokens say what is simulated; say --simulate too, or leave them "

@@ -22,7 +22,7 @@ void PicturePlanFlags::add_to(CLI::App& command) {
   command.add_option("--num-frames", frames, "Of videos")->check(CLI::Range(1, 1'000'000));
   command.add_option("--steps", steps, "Of the scheduler, for --simulate")->check(CLI::Range(1, 100'000));
   command.add_option("--guidance-scale", guidance, "1: no guidance, one branch a request")
-      ->check(CLI::NonNegativeNumber);
+      ->check(between(0, 1e6));
   command.add_option("--patches", patches, "Patches that a picture is cut into")->check(CLI::Range(1, 4096));
   add_tile(command, tile);
 }

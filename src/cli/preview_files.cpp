@@ -42,10 +42,11 @@ PreviewFiles::PreviewFiles(fs::path folder, const std::vector<PreparedPicture>& 
 
 void PreviewFiles::take_away(const std::string& name, std::int64_t step) const {
   const auto start = name + ".step-";
-  for (const auto& entry : fs::directory_iterator(folder_)) {
-    const auto file = entry.path().filename().string();
-    std::error_code ignored;  // what cannot go is written over, or seen to be old
-    if (file.starts_with(start) && file >= file_of(name, step)) fs::remove(entry.path(), ignored);
+  std::error_code ignored;  // what cannot go is written over, or seen to be old
+  for (auto entry = fs::directory_iterator(folder_, ignored); entry != fs::directory_iterator();
+       entry.increment(ignored)) {
+    const auto file = entry->path().filename().string();
+    if (file.starts_with(start) && file >= file_of(name, step)) fs::remove(entry->path(), ignored);
   }
 }
 

@@ -132,8 +132,9 @@ class Recorder {
   std::optional<PatchFlags> patches_before(const Json& provenance) const {
     if (flags_.no_resume) return std::nullopt;
     const auto within_budget = [&](const Json& before) -> std::optional<PatchFlags> {
-      const auto cut = before.value(std::string(provenance_key::kPatches), Json::object());
-      if (cut.value("max_error", Json()) != Json(*flags_.pictures.max_error)) return std::nullopt;
+      const auto cut = before.value(std::string(provenance_key::kPatches), Json());
+      if (!cut.is_object() || cut.value("max_error", Json()) != Json(*flags_.pictures.max_error))
+        return std::nullopt;
       return patch_flags_of(cut);
     };
     const auto path = Journal::path_of(flags_.output);
@@ -176,8 +177,8 @@ int exit_code(const JobOutcome& outcome, Log& log) {
   });
   const auto bad = tell_of_bad(outcome.result, log);
   const auto total = requests.size();
-  const auto rate = outcome.steps_per_second > 0 ? fixed(outcome.steps_per_second, 2) + " steps/s"
-                                                 : fixed(outcome.tokens_per_second, 1) + " tokens/s";
+  const auto rate = outcome.pictures ? fixed(outcome.steps_per_second, 2) + " steps/s"
+                                     : fixed(outcome.tokens_per_second, 1) + " tokens/s";
   // A run that was stopped while patches were measured has none yet.
   if (total > 0 || !outcome.stopped)
     log.line(std::to_string(done) + " of " + std::to_string(total) + " requests done, " +
@@ -266,7 +267,7 @@ void add_run(CLI::App& app, ChosenCommand& chosen, const std::vector<std::string
   command
       ->add_option("--max-time", flags->max_time,
                    "Stop at a safe point after so many seconds; the same command goes on")
-      ->check(CLI::PositiveNumber);
+      ->check(between(1e-3, kMostSeconds));
   command->add_flag("--no-resume", flags->no_resume, "Start anew; what is there is kept beside it as _prev");
   command->add_flag("--trace", flags->trace, "Keep a digest of what left each layer, for compare");
   command->callback([flags, &chosen, &command_line] {

@@ -51,6 +51,7 @@ struct JobOutcome {
   double run_seconds = 0;
   double busy = 0;  // share of ranks x time spent computing
   double tokens_per_second = 0;
+  bool pictures = false;
   double steps_per_second = 0;  // of pictures
   std::int64_t groups = 1;      // of requests in flight
 };

@@ -87,7 +87,7 @@ class PreviewWriter {
       const auto [request, sample] = pictures_.of(picture);
       try {
         files_.write(request, sample, step, maker.first_frame(latent));
-      } catch (const Error& problem) {
+      } catch (const std::exception& problem) {
         // The picture itself may still come out right, and is told of if not.
         run.ranks.log().warn("the preview of request " + job.requests[request].id + " at step " +
                              std::to_string(step) + ": " + problem.what());
@@ -124,6 +124,7 @@ JobOutcome run_pictures(const Running& run, const PictureJob& job) {
   JobOutcome outcome;
   PictureMaker maker(recipe, run.model.checkpoint, run.threads, run.codec_simd, job.tiling);
   const auto patches = patches_of(run, job, maker);
+  outcome.pictures = true;
   if (!patches) {
     outcome.stopped = true;
     return outcome;

@@ -145,6 +145,9 @@ class Verifier {
   std::vector<std::int64_t> patches_asked_for() const {
     auto patches =
         flags_.patches.empty() ? std::vector<std::int64_t>() : parse_list(flags_.patches, 1, "--patches");
+    for (const auto each : patches)
+      if (each > kMostPatches)
+        throw_usage("--patches " + std::to_string(each) + ": at most " + std::to_string(kMostPatches));
     std::erase(patches, 1);  // one patch is the whole, and the splits are held against it
     flags_.compute.check_for(model_->recipe);
     auto pictures = flags_.pictures;
@@ -283,14 +286,14 @@ class Verifier {
   int write(Result last) {
     const auto markdown = to_markdown(report_);
     const auto json = to_json(report_);
+    std::fputs(markdown.c_str(), stdout);  // before what may fail
+    std::fflush(stdout);
     for (const auto* ending : kEndings)
       if (const auto kept = keep_earlier(with_ending(flags_.report, ending))) ranks_.log().line(*kept);
     write_text(with_ending(flags_.report, ".md"), markdown);
     write_text(with_ending(flags_.report, ".json"), json.dump(2) + "\n");
     last.verification = json;
     write_result(with_ending(flags_.report, ".h5"), last);
-    std::fputs(markdown.c_str(), stdout);
-    std::fflush(stdout);
     const auto bad = tell_of_bad(last, ranks_.log());
     if (!proven(report_)) return static_cast<int>(ExitCode::difference);
     return static_cast<int>(bad > 0 ? ExitCode::bad_data : ExitCode::done);

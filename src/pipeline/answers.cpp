@@ -172,7 +172,7 @@ void Answers::add_recording(std::size_t index) {
     heard.recording = std::make_unique<Recording>(request.speech, index, request.seed,
                                                   kept == keeper_.kept.end() ? KeptWindows() : kept->second);
   } catch (const Error& problem) {
-    if (problem.code() != ExitCode::bad_data) throw;
+    if (problem.code() != ExitCode::bad_data || kept == keeper_.kept.end()) throw;
     throw_bad_data("going on with request '" + request.id + "': " + problem.what() +
                    "; start anew with --no-resume");
   }

@@ -66,6 +66,8 @@ std::vector<std::size_t> BeamSearch::advance(std::span<const std::vector<TokenLo
     sources.push_back(step.row);
     if (next.size() == beams_) break;
   }
+  // Where the rules leave nothing at all, what was said until then is all there is.
+  if (next.empty() && finished_.empty()) finished_ = std::move(live_);
   live_ = std::move(next);
   // Where the rules leave the end alone, all beams are done.
   if (live_.empty()) most_ = finished_.size();

@@ -359,8 +359,16 @@ void Transcriber::check(const TranscriptWindow& window) const {
                        (later_clip || window.next > seek_) && window.next >= 0 &&
                        window.next <= frames_ + kLatestTimestamp;
   const bool language = !tokens_->multilingual() || tokens_->language_id(window.language);
-  if (!forward || !language || !known(window.said) ||
-      !std::ranges::all_of(window.segments, [&](const auto& segment) { return known(segment.tokens); }))
+  // A time is a number, and lies where sound can be.
+  const auto time = [&](double value) { return value >= 0 && value <= seconds(frames_ + kLatestTimestamp); };
+  const auto sound = [&](const TranscriptSegment& segment) {
+    return known(segment.tokens) && time(segment.start) && time(segment.end) &&
+           std::ranges::all_of(
+               segment.words, [&](const TranscriptWord& word) { return time(word.start) && time(word.end); });
+  };
+  const bool probable = window.language_probability >= 0 && window.language_probability <= 1.001;
+  if (!forward || !language || !probable || !time(window.last_speech) || !known(window.said) ||
+      !std::ranges::all_of(window.segments, sound))
     throw_bad_data("what was kept of a window that ends at " + std::to_string(seconds(window.next)) +
                    " s is not this recording's");
 }

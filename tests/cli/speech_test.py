@@ -42,6 +42,11 @@ class SpeechTest(CommandLineTest):
             tsv = (self.folder / f"texts/{number}.tsv").read_text().splitlines()
             self.assertEqual(tsv[0].split("\t"), ["start", "end", "text"])
 
+    def test_rules_that_leave_no_token_end_a_window(self):
+        self.job("job.h5", [{"sound": (5, 3), "generate": {"suppress_tokens": [267], "max_initial_timestamp": 0}}, {"sound": (4, 5)}])
+        self.diffuse("run", "job.h5", "-o", "out.h5", ranks=2)
+        self.assertEqual([r["status"] for r in self.shown("out.h5").values()], ["done", "done"])
+
     def test_subtitles_are_laid_out(self):
         self.job("job.h5", [{"id": "r", "sound": (31, 6), "language": "japanese"}], word_timestamps=True, **GREEDY)
         self.diffuse("run", "job.h5", "-o", "out.h5")

@@ -65,6 +65,10 @@ class UsageTest(CommandLineTest):
             (["--simd", "mmx"], "--simd mmx"),
             (["--slices", "0-9"], "--slices '0-9'"),
             (["--max-time", "-1"], "--max-time"),
+            (["--max-time", "nan"], "'nan'"),
+            (["--timeout", "nan"], "'nan'"),
+            (["--timeout", "1e10"], "'1e10'"),
+            (["--max-error", "nan"], "'nan'"),
         ]:
             with self.subTest(flags=flags):
                 self.fails(2, fragment, "run", "job.h5", "-o", "o.h5", *flags)
@@ -79,8 +83,8 @@ class UsageTest(CommandLineTest):
         for command, flags, fragment in [
             (run, ["--patches", 2], "token by token"),
             (run, ["--encoders", "all"], "no encoder"),
-            (run, ["--extrapolate", "off"], "say --patches 2 or more"),
-            (run, ["--whole-steps", "3,0"], "say --patches"),
+            (run, ["--extrapolate", "off"], "token by token"),
+            (run, ["--whole-steps", "3,0"], "token by token"),
             (video, ["--chunk", 16], "makes pictures"),
             (video, ["--group", 2], "makes pictures"),
             (video, ["--groups", 2], "makes pictures"),
@@ -89,6 +93,9 @@ class UsageTest(CommandLineTest):
             (video, ["--extrapolate", "balanced", "--patches", 1], "say --patches 2 or more"),
             (verify, ["--patches", "2,4"], "token by token"),
             (verify_video, ["--group", 2], "makes pictures"),
+            (verify_video, ["--patches", "4294967298"], "at most 4096"),
+            (["plan", text, "--ranks", 2], ["--encoders", "all"], "no encoder"),
+            (["plan", pictures, "--ranks", 2], ["--encoders", "all"], "one rank"),
             (verify_video, ["--extrapolate", "off"], "say --patches 2 or more"),
             (verify_video, ["--whole-steps", "3,0", "--patches", "1"], "say --patches"),
             (["bench", pictures], ["--prompt", 5], "makes pictures"),

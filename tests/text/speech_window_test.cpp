@@ -141,6 +141,22 @@ TEST(BeamSearch, nothing_but_the_end_ends_it) {
   EXPECT_EQ(search.candidates().size(), 1U);
 }
 
+TEST(BeamSearch, ends_with_what_was_said_where_nothing_is_left) {
+  const std::vector<std::vector<TokenLogprob>> nothing(2);
+  BeamSearch search(2, 1, kEnd);
+  EXPECT_THAT(search.advance(std::span(nothing).first(1)), ElementsAre());
+  EXPECT_TRUE(search.finished());
+  ASSERT_EQ(search.candidates().size(), 1U);
+  EXPECT_TRUE(search.candidates()[0].tokens.empty());
+
+  BeamSearch later(2, 1, kEnd);
+  later.advance(rows(2, {{0.6, 0.4, 0, 0}}));
+  EXPECT_THAT(later.advance(nothing), ElementsAre());
+  EXPECT_TRUE(later.finished());
+  ASSERT_EQ(later.candidates().size(), 2U);
+  EXPECT_EQ(later.candidates()[0].tokens, Ids{0});
+}
+
 TEST(BestOf, ranks_by_the_mean_or_the_penalty) {
   const std::vector<ScoredTokens> two = {{{1, 1}, -2}, {{1, 1, 1, 1}, -3}};
   EXPECT_EQ(best_of(two, std::nullopt), 1U);

@@ -84,9 +84,10 @@ int main(int argc, char** argv) {
   try {
     diffuse::work(session, fault);
   } catch (const diffuse::Error& error) {
-    // The lowest speaks for those whose waits end at once.
-    const bool waited = std::string(error.what()).rfind("waited ", 0) == 0;
-    if (waited) std::this_thread::sleep_for(std::chrono::milliseconds(1500 * session.rank()));
+    // As in the program: the lowest speaks for those whose waits end at once, and a launcher needs seconds to
+    // end ranks of which one has stopped.
+    if (session.timed_out() && session.rank() > 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(4000 + 200 * session.rank()));
     session.abort_all(error.code(), "rank " + std::to_string(session.rank()) + " says: " + error.what());
   }
   return 0;

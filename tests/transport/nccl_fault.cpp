@@ -61,8 +61,11 @@ int main(int argc, char** argv) {
   try {
     diffuse::work(session, argc > 1 ? argv[1] : "");
   } catch (const diffuse::Error& error) {
-    // The lowest speaks for those who meet the same at once.
-    std::this_thread::sleep_for(std::chrono::milliseconds(500 * session.rank()));
+    // As in the program: the lowest speaks for those who meet the same at once, and a launcher needs seconds
+    // to end ranks of which one has stopped.
+    if (session.rank() > 0)
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds((session.timed_out() ? 4000 : 400) + 200 * session.rank()));
     session.abort_all(error.code(),
                       "diffuse: rank " + std::to_string(session.rank()) + " says: " + error.what());
   }
