@@ -79,7 +79,7 @@ void ComputeFlags::add_to(CLI::App& command) {
   command.add_option("--groups", groups, "Groups of requests in flight (default: chosen); not of pictures")
       ->check(CLI::Range(1, 128));
   command.add_option("--timeout", timeout, "Seconds to wait for a silent rank")
-      ->check(between(1e-3, kMostSeconds));
+      ->check(between(1e-9, kMostSeconds));
   command.add_option("--accept", accept, "Accept a config key that this build does not know");
 }
 

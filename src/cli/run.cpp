@@ -267,7 +267,7 @@ void add_run(CLI::App& app, ChosenCommand& chosen, const std::vector<std::string
   command
       ->add_option("--max-time", flags->max_time,
                    "Stop at a safe point after so many seconds; the same command goes on")
-      ->check(between(1e-3, kMostSeconds));
+      ->check(between(1e-9, kMostSeconds));
   command->add_flag("--no-resume", flags->no_resume, "Start anew; what is there is kept beside it as _prev");
   command->add_flag("--trace", flags->trace, "Keep a digest of what left each layer, for compare");
   command->callback([flags, &chosen, &command_line] {

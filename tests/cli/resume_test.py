@@ -74,11 +74,15 @@ class ResumeTest(CommandLineTest):
             else:
                 wanted = finished + chance.randrange(1, 6)
                 wait_until(lambda: running.process.poll() is not None or journalled(self.journal) >= wanted, "it got on")
-            kills += running.process.poll() is None
+            if running.process.poll() is not None:  # it was faster than this test
+                self.assertEqual(running.wait().code, 0)
+                finished = 0
+                break
+            kills += 1
             running.kill()
             self.assertGreaterEqual(journalled(self.journal), finished)
             finished = journalled(self.journal)
-        self.assertEqual(kills, 4)
+        self.assertGreater(kills, 0)
         self.finish(ranks=2, kept=finished)
 
     def test_a_torn_journal(self):
