@@ -141,7 +141,7 @@ std::string write_media(const std::filesystem::path& folder, const std::string& 
 std::string write_latent(const std::filesystem::path& folder, const std::string& name,
                          const LatentArray& latent) {
   const std::array<std::int64_t, 4> shape = {latent.channels, latent.frames, latent.height, latent.width};
-  const auto file = name + ".latent.npy";
+  auto file = name + ".latent.npy";
   write_file(folder / file, npy_file(latent.values, shape));
   return file;
 }
