@@ -25,8 +25,8 @@ double strangeness(const TranscriptWord& word) {
 }
 
 bool is_punctuation(const std::string& word) {
-  static const std::string kAll = std::string(kPrependPunctuation) + std::string(kAppendPunctuation);
-  return kAll.find(word) != std::string::npos;
+  const auto all = std::string(kPrependPunctuation) + std::string(kAppendPunctuation);
+  return all.find(word) != std::string::npos;
 }
 
 bool is_strange(const TranscriptSegment* segment) {

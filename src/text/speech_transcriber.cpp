@@ -143,8 +143,7 @@ std::vector<std::int32_t> Transcriber::suppressed() const {
                         tokens_->previous, tokens_->no_speech})
     if (id > tokens_->end) ids.push_back(id);
   std::ranges::sort(ids);
-  const auto twice = std::ranges::unique(ids);
-  ids.erase(twice.begin(), twice.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
 }
 
