@@ -8,6 +8,7 @@
 #include <map>
 
 #include "verify/json_fields.hpp"
+#include "verify/pixels.hpp"
 
 namespace diffuse {
 namespace {
@@ -127,21 +128,14 @@ class SampleAcross {
       add({.what = What::media, .whole = said(whole_), .split = said(split_)});
       return;
     }
-    const auto& left = whole_.media->bytes;
-    const auto& right = split_.media->bytes;
-    double sum = 0;
-    for (std::size_t i = 0; i < left.size(); ++i) {
-      const double off = std::abs(std::to_integer<int>(left[i]) - std::to_integer<int>(right[i]));
-      sum += off;
-      across_.largest_colour = std::max(across_.largest_colour, off);
-    }
-    const double mean = left.empty() ? 0 : sum / static_cast<double>(left.size());
-    across_.colours += left.size();
-    across_.mean_colour = std::max(across_.mean_colour, mean);
-    if (mean > across_.allowed_frame)
+    const auto error = pixel_error(whole_.media->bytes, split_.media->bytes);
+    across_.largest_colour = std::max(across_.largest_colour, error.largest);
+    across_.mean_colour = std::max(across_.mean_colour, error.mean);
+    across_.colours += error.pixels;
+    if (error.mean > across_.allowed_frame)
       add({.what = What::media,
            .whole = "the picture",
-           .split = "one that is " + shown(mean) + "/255 from it in the mean (" +
+           .split = "one that is " + shown(error.mean) + "/255 from it in the mean (" +
                     shown(across_.allowed_frame) + " is allowed)"});
   }
 

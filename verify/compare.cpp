@@ -62,6 +62,18 @@ std::string shown_shape(const MediaArray& media) {
   return text + ", " + rate.data() + " a second";
 }
 
+std::string shown_shape(const LatentArray& latent) {
+  return describe(latent);
+}
+
+std::string flaw_of(const MediaArray& media) {
+  return media_flaw(media);
+}
+
+std::string flaw_of(const LatentArray& latent) {
+  return latent_flaw(latent);
+}
+
 bool same_value(std::int32_t a, std::int32_t b) {
   return a == b;
 }
@@ -304,17 +316,23 @@ class SampleComparer {
          .split = entry(split_ids, split_values)});
   }
 
-  void media(const std::optional<MediaArray>& whole, const std::optional<MediaArray>& split) {
+  // Whether both have one, of one shape; a flaw in either is refused.
+  template <class Array>
+  bool alike(What what, const std::optional<Array>& whole, const std::optional<Array>& split) {
     for (const auto* one : {&whole, &split}) {
       if (!one->has_value()) continue;
-      if (const auto flaw = media_flaw(**one); !flaw.empty()) refuse("it holds " + flaw);
+      if (const auto flaw = flaw_of(**one); !flaw.empty()) refuse("it holds " + flaw);
     }
-    const auto side = [](const std::optional<MediaArray>& one) { return one ? shown_shape(*one) : "none"; };
+    const auto side = [](const std::optional<Array>& one) { return one ? shown_shape(*one) : "none"; };
     if (side(whole) != side(split)) {
-      add({.what = What::media, .whole = side(whole), .split = side(split)});
-      return;
+      add({.what = what, .whole = side(whole), .split = side(split)});
+      return false;
     }
-    if (!whole) return;
+    return whole.has_value();
+  }
+
+  void media(const std::optional<MediaArray>& whole, const std::optional<MediaArray>& split) {
+    if (!alike(What::media, whole, split)) return;
     counts_.media += whole->elements();
     if (whole->element == MediaElement::f32) {
       values(What::media, std::span<const float>(whole->floats()), std::span<const float>(split->floats()));
@@ -324,16 +342,7 @@ class SampleComparer {
   }
 
   void latent(const std::optional<LatentArray>& whole, const std::optional<LatentArray>& split) {
-    for (const auto* one : {&whole, &split}) {
-      if (!one->has_value()) continue;
-      if (const auto flaw = latent_flaw(**one); !flaw.empty()) refuse("it holds " + flaw);
-    }
-    const auto side = [](const std::optional<LatentArray>& one) { return one ? describe(*one) : "none"; };
-    if (side(whole) != side(split)) {
-      add({.what = What::latent, .whole = side(whole), .split = side(split)});
-      return;
-    }
-    if (!whole) return;
+    if (!alike(What::latent, whole, split)) return;
     counts_.media += whole->values.size();
     values(What::latent, std::span(whole->values), std::span(split->values));
   }

@@ -28,8 +28,7 @@ Json finite_or_null(double value) {
 PixelError pixel_error(const Result& whole, const Result& patched) {
   if (whole.requests.size() != patched.requests.size())
     throw_bad_data("the whole run and the patched one have other requests");
-  PixelError error;
-  double squares = 0;
+  PixelDifference difference;
   for (std::size_t request = 0; request < whole.requests.size(); ++request) {
     const auto& a = whole.requests[request];
     const auto& b = patched.requests[request];
@@ -41,20 +40,10 @@ PixelError pixel_error(const Result& whole, const Result& patched) {
       const auto& left = pixels_of(a.samples[sample], what).bytes;
       const auto& right = pixels_of(b.samples[sample], what).bytes;
       if (left.size() != right.size()) throw_bad_data(what + " has another size whole than patched");
-      for (std::size_t i = 0; i < left.size(); ++i) {
-        const double off = std::abs(std::to_integer<int>(left[i]) - std::to_integer<int>(right[i]));
-        error.mean += off;
-        squares += off * off;
-        error.largest = std::max(error.largest, off);
-      }
-      error.pixels += left.size();
+      difference.add(left, right);
     }
   }
-  const auto count = static_cast<double>(std::max<std::uint64_t>(error.pixels, 1));
-  error.mean /= count;
-  error.psnr = squares > 0 ? 10 * std::log10(255.0 * 255.0 * count / squares)
-                           : std::numeric_limits<double>::infinity();
-  return error;
+  return difference.error();
 }
 
 Json to_json(const PatchedRow& row) {

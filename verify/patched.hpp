@@ -8,20 +8,12 @@
 
 #include "core/json.hpp"
 #include "job/result.hpp"
+#include "verify/pixels.hpp"
 
 namespace diffuse {
 
-// Over all pixels of all samples that both runs have; pixels from 0 to 255.
-struct PixelError {
-  double mean = 0;  // of the absolute difference
-  double largest = 0;
-  double psnr = 0;           // 10 log10(255^2 / mean of the squares); infinite where nothing differs
-  std::uint64_t pixels = 0;  // a colour each
-
-  bool operator==(const PixelError&) const = default;
-};
-
-// Throws bad data where the two do not have the same requests with pictures of the same sizes.
+// Over all pixels of all samples that both runs have. Throws bad data where the two do not have the same
+// requests with pictures of the same sizes.
 PixelError pixel_error(const Result& whole, const Result& patched);
 
 struct PatchedRow {

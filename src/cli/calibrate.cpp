@@ -1,7 +1,6 @@
 #include "cli/calibrate.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "core/error.hpp"
@@ -9,6 +8,7 @@
 #include "pipeline/error_budget.hpp"
 #include "pipeline/latent_rows.hpp"
 #include "schedule/refinement_policy.hpp"
+#include "verify/pixels.hpp"
 
 namespace diffuse {
 namespace {
@@ -17,13 +17,6 @@ namespace {
 constexpr std::int64_t kEnoughTokens = 2048;
 // What other pictures, or larger ones, may be off by more than the one that was measured.
 constexpr double kMargin = 2;
-
-double mean_difference(const MediaArray& a, const MediaArray& b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.bytes.size(); ++i)
-    sum += std::abs(std::to_integer<int>(a.bytes[i]) - std::to_integer<int>(b.bytes[i]));
-  return sum / static_cast<double>(std::max<std::size_t>(a.bytes.size(), 1));
-}
 
 class Calibration {
  public:
@@ -42,6 +35,9 @@ class Calibration {
     }
     if (budget_.mean == 0) return whole("only whole pictures are within it");
     budget_.whole = whole_steps_to_try(budget_.steps);
+    // What patches keep is the same however many steps are whole.
+    if (!budget_.whole.empty() && !fits(flags_of(budget_, budget_.whole.front())))
+      return whole("what patches keep has no room; see --kv-memory");
     std::erase_if(budget_.whole, [&](std::int64_t steps) { return !useful(steps); });
     if (budget_.whole.empty()) return whole("patches would speed nothing up");
     return measure(*request);
@@ -50,11 +46,6 @@ class Calibration {
  private:
   void say(const std::string& text) const {
     run_.ranks.log().line("--max-error " + short_number(*job_.max_error) + ": " + text);
-  }
-  static std::string short_number(double value) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%g", value);
-    return text;
   }
   static std::string described(const PatchFlags& patches) {
     return "--patches " + std::to_string(patches.settings.patches) + " --whole-steps " +
@@ -89,14 +80,6 @@ class Calibration {
     return filling_patches(static_cast<std::int32_t>(layers_.size()), branches, streams);
   }
 
-  PatchFlags flags_of(std::int64_t whole_steps, CarryOn kind) const {
-    PatchFlags flags;
-    flags.settings = {.patches = budget_.patches, .whole_first = whole_steps, .whole_last = 0};
-    flags.carry_on = kind;
-    flags.of_steps = budget_.steps;
-    return flags;
-  }
-
   bool fits(const PatchFlags& flags) const {
     return std::ranges::all_of(job_.requests, [&](const PreparedPicture& request) {
       if (!request.problem.empty()) return true;
@@ -112,8 +95,8 @@ class Calibration {
   // Whether so many whole steps leave a speed-up worth a change of the pictures.
   bool useful(std::int64_t whole_steps) const {
     constexpr double kWorth = 1.05;
-    const auto flags = flags_of(whole_steps, CarryOn::balanced);
-    return fits(flags) && speed_up(flags) > kWorth * speed_up({});
+    const auto flags = flags_of(budget_, whole_steps);
+    return speed_up(flags) > kWorth * speed_up({});
   }
 
   PatchFlags whole(const std::string& why) const {
@@ -136,10 +119,9 @@ class Calibration {
     std::vector<BudgetPoint> measured;
     while (const auto flags = next_to_measure(budget_, measured)) {
       auto& point = measured.emplace_back(BudgetPoint{*flags, std::numeric_limits<double>::infinity()});
-      if (!fits(*flags)) continue;
       const auto picture = picture_of(small, *flags);
       if (stopped_) return std::nullopt;
-      if (picture) point.mean = mean_difference(*reference, *picture);
+      if (picture) point.mean = pixel_error(reference->bytes, picture->bytes).mean;
       say(described(*flags) + ": " + fixed(point.mean, 4) + "/255");
     }
     const auto chosen = choose(budget_, measured);

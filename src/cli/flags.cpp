@@ -1,24 +1,20 @@
 #include "cli/flags.hpp"
 
 #include <charconv>
-#include <sstream>
 
 #include "core/error.hpp"
+#include "core/format.hpp"
 
 namespace diffuse {
 
 CLI::Validator between(double least, double most) {
-  const auto text = [](double value) {
-    std::ostringstream out;
-    out << value;
-    return out.str();
-  };
-  const auto range = text(least) + " to " + text(most);
+  const auto range = short_number(least) + " to " + short_number(most);
   return {[=](const std::string& given) {
             double value = 0;
+            const auto* const end = given.data() + given.size();
+            const auto [rest, failed] = std::from_chars(given.data(), end, value);
             // Not a number is in no range, whichever way it is asked.
-            if (CLI::detail::lexical_cast(given, value) && value >= least && value <= most)
-              return std::string();
+            if (failed == std::errc() && rest == end && value >= least && value <= most) return std::string();
             return "'" + given + "' is not a number from " + range;
           },
           "FLOAT in [" + range + "]"};

@@ -19,4 +19,10 @@ std::string fixed(double value, int digits) {
   return text.data();
 }
 
+std::string short_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
 }  // namespace diffuse

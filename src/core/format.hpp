@@ -8,5 +8,6 @@ namespace diffuse {
 
 std::string human_bytes(std::uint64_t bytes);  // "953.1 MiB"
 std::string fixed(double value, int digits);   // "12.30"
+std::string short_number(double value);        // "0.03", "1e+08"
 
 }  // namespace diffuse

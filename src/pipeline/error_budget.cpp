@@ -12,14 +12,6 @@ bool within(const ErrorBudget& budget, const BudgetPoint& point) {
   return point.mean * budget.margin <= budget.mean;
 }
 
-PatchFlags flags_of(const ErrorBudget& budget, std::int64_t whole) {
-  PatchFlags flags;
-  flags.settings = {.patches = budget.patches, .whole_first = whole, .whole_last = 0};
-  flags.carry_on = CarryOn::balanced;
-  flags.of_steps = budget.steps;
-  return flags;
-}
-
 const BudgetPoint* find(std::span<const BudgetPoint> measured, std::int64_t whole) {
   const auto found = std::ranges::find_if(
       measured, [&](const BudgetPoint& point) { return point.patches.settings.whole_first == whole; });
@@ -34,6 +26,14 @@ std::size_t start_of(const ErrorBudget& budget) {
 }
 
 }  // namespace
+
+PatchFlags flags_of(const ErrorBudget& budget, std::int64_t whole) {
+  PatchFlags flags;
+  flags.settings = {.patches = budget.patches, .whole_first = whole, .whole_last = 0};
+  flags.carry_on = CarryOn::balanced;
+  flags.of_steps = budget.steps;
+  return flags;
+}
 
 std::vector<std::int64_t> whole_steps_to_try(std::int64_t steps) {
   const auto least = std::int64_t{steps_before(CarryOn::balanced)} + 1;

@@ -27,6 +27,9 @@ struct ErrorBudget {
 // For so many steps: from a tenth of them to five sixths, each enough to carry on from.
 std::vector<std::int64_t> whole_steps_to_try(std::int64_t steps);
 
+// The patches of a budget with so many steps whole at the start.
+PatchFlags flags_of(const ErrorBudget& budget, std::int64_t whole);
+
 struct BudgetPoint {
   PatchFlags patches;
   double mean = 0;  // measured, in 1/255; infinite where the picture was spoiled

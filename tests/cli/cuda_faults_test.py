@@ -14,22 +14,15 @@ Within one process a rank, every single call of the backend fails in cuda_backen
 nccl_transport_test."""
 
 import os
-import subprocess
 import time
 
 import support
-from support import DATA, PROJECT, CommandLineTest, environment, wait_until
+from support import DATA, CommandLineTest, commit, environment, wait_until
 
 # Called while something is waited for: how often depends on the moment.
 POLLED = ("cudaEventQuery", "cudaGetLastError", "ncclCommGetAsyncError", "ncclAsyncError")
 RANKS = 2
 BUDGET = 24
-
-
-def commit():
-    """A number that is another one at each commit."""
-    done = subprocess.run(["git", "-C", PROJECT, "rev-parse", "HEAD"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    return int(done.stdout[:12], 16) if done.returncode == 0 else 0
 
 
 def part_of(cases):

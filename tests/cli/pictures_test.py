@@ -195,6 +195,8 @@ class PicturesTest(CommandLineTest):
         said = self.diffuse(*loose, ranks=2).err
         self.assertIn("holds the whole result", said)
         self.assertNotIn("measuring", said)
+        said = self.diffuse("run", "job.h5", "-o", "narrow.h5", "--max-error", 0.5, "--kv-memory", "3M", ranks=4).err
+        self.assertIn("has no room; see --kv-memory; pictures stay whole", said)
         said = self.diffuse("run", "job.h5", "-o", "none.h5", "--max-error", 0, ranks=4).err
         self.assertIn("pictures stay whole", said)
         self.assert_identical("whole.h5", "none.h5")

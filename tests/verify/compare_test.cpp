@@ -410,18 +410,24 @@ TEST(Compare, JsonHoldsEveryDifference) {
               HasSubstr("different: 2 differences, the first: request \"a\", sample 0: digest"));
 }
 
+// Of a result and of the same with another value in its first sample.
+template <class Value>
+Difference the_difference(const Result& whole, Value Sample::*place, const Value& other, What what) {
+  auto split = whole;
+  split.requests[0].samples[0].*place = other;
+  const auto differences = compare(whole, split).differences;
+  EXPECT_EQ(differences.size(), 1U);
+  EXPECT_EQ(differences.at(0).what, what);
+  return differences.at(0);
+}
+
 TEST(Compare, LatentsAreComparedByTheirBits) {
   auto whole = result_of({answered("a")});
   auto& latent = whole.requests[0].samples[0].latent;
   latent = LatentArray{.channels = 1, .frames = 1, .height = 1, .width = 2, .values = {0.5F, 0}};
   EXPECT_EQ(compare(whole, whole).compared.media, 2U);
   const auto against = [&](const std::optional<LatentArray>& other) {
-    auto split = whole;
-    split.requests[0].samples[0].latent = other;
-    const auto differences = compare(whole, split).differences;
-    EXPECT_EQ(differences.size(), 1U);
-    EXPECT_EQ(differences.at(0).what, What::latent);
-    return differences.at(0);
+    return the_difference(whole, &Sample::latent, other, What::latent);
   };
   auto other = *latent;
   other.values[1] = -0.0F;
@@ -444,12 +450,7 @@ TEST(Compare, MediaAreComparedByTheirBits) {
   EXPECT_EQ(same.compared.media, 4U);
   EXPECT_THAT(verdict(same), HasSubstr("12 digests, with 4 elements of media, are the same, bit for bit"));
   const auto against = [&](const std::optional<MediaArray>& other) {
-    auto split = whole;
-    split.requests[0].samples[0].media = other;
-    const auto differences = compare(whole, split).differences;
-    EXPECT_EQ(differences.size(), 1U);
-    EXPECT_EQ(differences.at(0).what, What::media);
-    return differences.at(0);
+    return the_difference(whole, &Sample::media, other, What::media);
   };
   const auto zeros = against(sound_of(std::vector<float>{-0.0F, 1, 0.5F, -1.5F}, 2, 8000));
   EXPECT_EQ(zeros.position, 0);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <span>
 #include <thread>
 
 #include "capture.hpp"
@@ -227,9 +228,7 @@ cudaError_t enqueue_item(cudaStream_t stream, std::function<bool()> work, const 
   return runtime.queue(stream, std::move(item));
 }
 
-}  // namespace
-
-cudaError_t enqueue(cudaStream_t stream, std::function<void()> work, std::initializer_list<Range> ranges) {
+cudaError_t queue_kernel(cudaStream_t stream, std::function<void()> work, std::span<const Range> ranges) {
   if (const auto fault = begin_call("cudaLaunchKernel"); fault != cudaSuccess) return end_call(fault);
   return end_call(enqueue_item(
       stream,
@@ -237,7 +236,13 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work, std::initia
         run();
         return true;
       },
-      ranges.begin(), ranges.size(), true));
+      ranges.data(), ranges.size(), true));
+}
+
+}  // namespace
+
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work, std::initializer_list<Range> ranges) {
+  return queue_kernel(stream, std::move(work), {ranges.begin(), ranges.size()});
 }
 
 cudaError_t enqueue_kernel(cudaStream_t stream, std::function<void()> work, const void* arguments,
@@ -248,14 +253,7 @@ cudaError_t enqueue_kernel(cudaStream_t stream, std::function<void()> work, cons
     std::memcpy(&range.data, static_cast<const std::byte*>(arguments) + at, sizeof range.data);
     if (is_device_memory(range.data, range.bytes)) ranges.push_back(range);
   }
-  if (const auto fault = begin_call("cudaLaunchKernel"); fault != cudaSuccess) return end_call(fault);
-  return end_call(enqueue_item(
-      stream,
-      [run = std::move(work)] {
-        run();
-        return true;
-      },
-      ranges.data(), ranges.size(), true));
+  return queue_kernel(stream, std::move(work), ranges);
 }
 
 cudaError_t enqueue_library(cudaStream_t stream, std::function<void()> work,

@@ -5,10 +5,10 @@ Needs openai-whisper, torch and safetensors. The weights get openai-whisper's na
 import importlib
 import json
 
-import numpy as np
 import tokenizers
 import torch
 from safetensors.torch import load_file
+from sound import samples
 from whisper.model import ModelDimensions, Whisper
 from whisper.tokenizer import Tokenizer
 
@@ -32,13 +32,6 @@ class Letters:
 
     def decode(self, ids, **_):
         return letters.decode(ids, skip_special_tokens=False)
-
-
-def samples(seconds, seed):
-    n = np.arange(int(seconds * 16000), dtype=np.int64)
-    wave = (n * n % 4001 * (seed + 3) + n * 7 * seed) % 1601 - 800
-    loud = n // 4000 * (seed + 5) % 17
-    return (wave * loud).astype(np.float32) / np.float32(16384)
 
 
 def model():

@@ -1,23 +1,15 @@
 """Makes this folder: a speech model of small random weights with a byte-level tokenizer, and what transformers'
 greedy transcription with timestamps says of two recordings. Not run by the tests.
 
-The recordings are formulas, so that a test can make the very same samples: see samples()."""
+The recordings are formulas, so that a test can make the very same samples: see sound.py."""
 
 import json
 import sys
 
-import numpy as np
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from sound import samples
 from transformers import PreTrainedTokenizerFast, WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
-
-
-def samples(seconds, seed):
-    """16 kHz: steps of a quadratic sequence, louder and softer; exact in float32."""
-    n = np.arange(int(seconds * 16000), dtype=np.int64)
-    wave = (n * n % 4001 * (seed + 3) + n * 7 * seed) % 1601 - 800
-    loud = n // 4000 * (seed + 5) % 17
-    return (wave * loud).astype(np.float32) / np.float32(16384)
 
 
 def tokenizer():
