@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <set>
 #include <utility>
 
@@ -128,14 +129,17 @@ Journal Journal::open_or_create(const std::filesystem::path& path, const Json& i
 }
 
 Json Journal::identity_of(const std::filesystem::path& path) {
-  const auto text = read_file(path, UINT64_MAX);
-  if (!text.starts_with(kFirstLine)) return {};
-  const auto rest = std::as_bytes(std::span(text)).subspan(kFirstLine.size());
+  // It comes first; behind it there may be gigabytes.
+  constexpr std::uint64_t kLongestIdentity = 1U << 24;
+  std::ifstream file(path, std::ios::binary);
+  std::string line(kFirstLine.size(), '\0');
   Head head{};
-  if (rest.size() < sizeof head) return {};
-  std::memcpy(&head, rest.data(), sizeof head);
-  if (!head.sound() || head.type != kIdentity || head.length > rest.size() - sizeof head) return {};
-  const auto payload = rest.subspan(sizeof head, head.length);
+  if (!file.read(line.data(), static_cast<std::streamsize>(line.size())) || line != kFirstLine) return {};
+  if (!file.read(reinterpret_cast<char*>(&head), sizeof head) || !head.sound()) return {};
+  if (head.type != kIdentity || head.length > kLongestIdentity) return {};
+  std::vector<std::byte> payload(head.length);
+  if (!file.read(reinterpret_cast<char*>(payload.data()), static_cast<std::streamsize>(payload.size())))
+    return {};
   return digest64(payload) == head.payload_digest ? wire::Reader(payload, quoted(path)).json() : Json();
 }
 

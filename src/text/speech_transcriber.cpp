@@ -365,6 +365,7 @@ void Transcriber::check(const TranscriptWindow& window) const {
            std::ranges::all_of(
                segment.words, [&](const TranscriptWord& word) { return time(word.start) && time(word.end); });
   };
+  // A soft-max in floats may come to a little more than one.
   const bool probable = window.language_probability >= 0 && window.language_probability <= 1.001;
   if (!forward || !language || !probable || !time(window.last_speech) || !known(window.said) ||
       !std::ranges::all_of(window.segments, sound))
