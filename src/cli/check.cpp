@@ -56,7 +56,7 @@ void print_facts(const Examination& examination) {
   if (verdict.depth) line("depth", std::to_string(*verdict.depth) + "  (" + verdict.depth_at + ")");
   for (const auto& [name, count] : verdict.stacks) line("  of them", std::to_string(count) + " " + name);
   line("generates", verdict.generates ? "yes" : "no");
-  line("reads", media_of(verdict.media));
+  line("media", media_of(verdict.media));
   line("reads encoder", verdict.reads_encoder ? "yes" : "no");
   line("recurrent", verdict.recurrent ? "yes" : "no");
   if (!examination.weights) {

@@ -9,6 +9,7 @@
 #include "pipeline/picture_request.hpp"
 #include "recipe/build.hpp"
 #include "recipe/refinement_recipe.hpp"
+#include "text/tokenizer.hpp"
 
 namespace diffuse {
 namespace {
@@ -106,6 +107,11 @@ Checkpoint open_pipeline(const fs::path& folder, LoadMode load) {
   return Checkpoint::open_components(folder, components, load);
 }
 
+void note_tokenizer(Examination& examination, const fs::path& folder) {
+  if (examination.recipe && !Tokenizer::present(folder))
+    examination.recipe->notes.emplace_back("there is no tokenizer: jobs of `tokens` run, and texts do not");
+}
+
 void build_pipeline(Examination& examination, const Checkpoint& checkpoint,
                     const std::vector<std::string>& accept) {
   examination.recipe =
@@ -123,6 +129,7 @@ Examination examine_pipeline(const fs::path& index, const std::vector<std::strin
   }
   try {
     build_pipeline(examination, open_pipeline(index.parent_path(), LoadMode::mmap), accept);
+    note_tokenizer(examination, index.parent_path() / "tokenizer");
   } catch (const Error& problem) {
     if (problem.code() == ExitCode::internal) throw;
     examination.missing = problem.what();
@@ -192,6 +199,7 @@ Examination examine(const fs::path& folder, const std::vector<std::string>& acce
   Examination examination{
       .verdict = judge_with_headers(checkpoint.config(), checkpoint.headers()), .recipe = {}, .missing = {}};
   build(examination, checkpoint.config(), checkpoint.headers(), accept);
+  note_tokenizer(examination, folder);
   return examination;
 }
 

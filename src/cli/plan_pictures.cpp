@@ -20,7 +20,7 @@ void PicturePlanFlags::add_to(CLI::App& command) {
       ->check(CLI::Range(1, 65536));
   command.add_option("--width", width, "Of pictures")->check(CLI::Range(1, 65536));
   command.add_option("--num-frames", frames, "Of videos")->check(CLI::Range(1, 1'000'000));
-  command.add_option("--steps", steps, "Of the scheduler, for --simulate")->check(CLI::Range(1, 100'000));
+  command.add_option("--steps", steps, "Of the scheduler")->check(CLI::Range(1, 100'000));
   command.add_option("--guidance-scale", guidance, "1: no guidance, one branch a request")
       ->check(between(0, 1e6));
   command.add_option("--patches", patches, "Patches that a picture is cut into")->check(CLI::Range(1, 4096));
@@ -43,26 +43,20 @@ PicturePlan plan_pictures(const Recipe& recipe, const Plan& plan, const PictureP
   const auto& defaults = stack.defaults;
   const auto& codec = *recipe.video;
   const auto or_own = [](std::int64_t given, std::int64_t own) { return given > 0 ? given : own; };
-  const auto frames = or_own(flags.frames, defaults.frames);
-  const std::array<std::pair<std::int64_t, std::int64_t>, 3> sides = {
-      {{(frames - 1) / codec.time_scale() + 1, stack.patch.frames},
-       {or_own(flags.height, defaults.height), codec.space_scale() * stack.patch.height},
-       {or_own(flags.width, defaults.width), codec.space_scale() * stack.patch.width}}};
+  const PictureSize size = {.frames = or_own(flags.frames, defaults.frames),
+                            .height = or_own(flags.height, defaults.height),
+                            .width = or_own(flags.width, defaults.width)};
   PicturePlan pictures;
-  pictures.tokens = 1;
-  for (const auto& [size, unit] : sides) {
-    if (size % unit != 0)
-      throw_usage("a side of " + std::to_string(size) + ", and this model makes multiples of " +
-                  std::to_string(unit));
-    pictures.tokens *= size / unit;
+  pictures.size = size;
+  try {
+    pictures.tokens = grid_of(stack, size, codec.space_scale(), codec.time_scale()).tokens();
+  } catch (const Error& problem) {
+    throw_usage(problem.what());
   }
-  if ((frames - 1) % codec.time_scale() != 0)
-    throw_usage("--num-frames " + std::to_string(frames) + ": this model makes one frame and multiples of " +
-                std::to_string(codec.time_scale()) + " more");
-  const codec::LatentSize latent = {.frames = (frames - 1) / codec.time_scale() + 1,
-                                    .height = sides[1].first / codec.space_scale(),
-                                    .width = sides[2].first / codec.space_scale()};
-  const auto colours = static_cast<std::uint64_t>(3 * frames * sides[1].first * sides[2].first);
+  const codec::LatentSize latent = {.frames = (size.frames - 1) / codec.time_scale() + 1,
+                                    .height = size.height / codec.space_scale(),
+                                    .width = size.width / codec.space_scale()};
+  const auto colours = static_cast<std::uint64_t>(3 * size.frames * size.height * size.width);
   pictures.decoding_bytes = codec::decoding_bytes(codec, latent) + colours;
   if (const auto tiling = tiling_of(flags.tile, codec)) {
     // Of tiles all frames are kept, in floats, until their borders are faded into one another.
@@ -120,14 +114,15 @@ Json to_json(const PicturePlan& pictures) {
 void print(const PicturePlan& pictures, const Recipe& recipe) {
   std::printf(
       "The stack's %lld layers are cut. The text encoder (%zu layers) is on rank %d, the codec on rank 0; a "
-      "text "
-      "travels once "
-      "a request, %lld rows for each of %d branches; from stage to stage travels one tensor a pass, %s.\n",
+      "text travels once a request, %lld rows for each of %d branches; from stage to stage travels one "
+      "tensor a pass, %s.\n",
       static_cast<long long>(recipe.depth()), recipe.encoder->blocks.size(), pictures.encoder,
       static_cast<long long>(pictures.text_rows), pictures.branches,
       human_bytes(pictures.carry_bytes).c_str());
-  std::printf("A request of %lld tokens%s takes keys and values of:", static_cast<long long>(pictures.tokens),
-              pictures.patches > 1 ? ", in patches," : "");
+  std::printf("A request of %lld x %lld x %lld pixels, %lld tokens%s, takes keys and values of:",
+              static_cast<long long>(pictures.size.frames), static_cast<long long>(pictures.size.height),
+              static_cast<long long>(pictures.size.width), static_cast<long long>(pictures.tokens),
+              pictures.patches > 1 ? ", in patches" : "");
   for (std::size_t rank = 0; rank < pictures.kv_bytes.size(); ++rank)
     std::printf(" rank %zu %s%s", rank, human_bytes(pictures.kv_bytes[rank]).c_str(),
                 rank + 1 == pictures.kv_bytes.size() ? ".\n" : ",");

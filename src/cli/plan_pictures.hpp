@@ -10,6 +10,7 @@
 
 #include "backend/backend.hpp"
 #include "core/json.hpp"
+#include "pipeline/picture_request.hpp"
 #include "recipe/recipe.hpp"
 #include "slice/plan.hpp"
 
@@ -29,6 +30,7 @@ struct PicturePlanFlags {
 };
 
 struct PicturePlan {
+  PictureSize size;
   std::int64_t tokens = 0;     // of a picture
   std::int32_t branches = 1;   // of a request
   std::int64_t text_rows = 0;  // that each branch reads

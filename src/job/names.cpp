@@ -74,7 +74,7 @@ std::string unknown_key(std::string_view word, std::span<const std::string_view>
 
 std::string not_yet(std::string_view key) {
   if (std::ranges::find(kMediaKeys, key) != kMediaKeys.end())
-    return "'" + std::string(key) + "' names media, and this build reads no media yet";
+    return "'" + std::string(key) + "' names media, and this build reads no pictures or videos yet";
   if (std::ranges::find(kLaterKeys, key) != kLaterKeys.end())
     return "'" + std::string(key) + "' is for diffusion models, which this build does not run yet";
   return {};

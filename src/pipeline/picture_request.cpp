@@ -90,36 +90,11 @@ class Preparer {
  private:
   void read_size(PreparedPicture& out, const GenerateOptions& options) const {
     const auto& defaults = stack_.defaults;
-    const auto& patch = stack_.patch;
     out.height = options.height.value_or(defaults.height);
     out.width = options.width.value_or(defaults.width);
     out.frames = options.num_frames.value_or(defaults.frames);
-    out.grid.height = divided(out.height, side_.space_scale * patch.height, "height");
-    out.grid.width = divided(out.width, side_.space_scale * patch.width, "width");
-    const auto scale = side_.time_scale;
-    if ((out.frames - 1) % scale != 0) {
-      const auto below = (out.frames - 1) / scale * scale + 1;
-      throw_bad_data("`num_frames` is " + std::to_string(out.frames) +
-                     ", and this model makes one and multiples of " + std::to_string(scale) + " more; " +
-                     std::to_string(below) + " or " + std::to_string(below + scale) + " would do");
-    }
-    const auto latent_frames = (out.frames - 1) / scale + 1;
-    if (latent_frames % patch.frames != 0)
-      throw_bad_data("`num_frames` is " + std::to_string(out.frames) + ", which is " +
-                     std::to_string(latent_frames) + " frames of the latent, and the stack takes " +
-                     std::to_string(patch.frames) + " at once");
-    out.grid.frames = latent_frames / patch.frames;
-    const std::array<std::pair<std::int64_t, const char*>, kAxes> axes = {
-        {{out.grid.frames, "num_frames"}, {out.grid.height, "height"}, {out.grid.width, "width"}}};
-    for (std::size_t axis = 0; axis < axes.size(); ++axis) {
-      if (axes[axis].first > stack_.most_patches[axis])
-        throw_bad_data(std::string("`") + axes[axis].second + "` comes to " +
-                       std::to_string(axes[axis].first) + " tokens along it, and the stack has room for " +
-                       std::to_string(stack_.most_patches[axis]));
-    }
-    if (out.grid.frames * out.grid.height > kMostTokens / out.grid.width)
-      throw_bad_data("height, width and num_frames together come to more than " +
-                     std::to_string(kMostTokens) + " tokens");
+    out.grid = grid_of(stack_, {.frames = out.frames, .height = out.height, .width = out.width},
+                       side_.space_scale, side_.time_scale);
   }
 
   std::shared_ptr<const EncoderInput> encoded(const std::string& text, const std::string& name,
@@ -199,6 +174,38 @@ class Preparer {
 };
 
 }  // namespace
+
+TokenGrid grid_of(const Refinement& stack, const PictureSize& size, std::int64_t space_scale,
+                  std::int64_t time_scale) {
+  const auto& patch = stack.patch;
+  TokenGrid grid;
+  grid.height = divided(size.height, space_scale * patch.height, "height");
+  grid.width = divided(size.width, space_scale * patch.width, "width");
+  if ((size.frames - 1) % time_scale != 0) {
+    const auto below = (size.frames - 1) / time_scale * time_scale + 1;
+    throw_bad_data("`num_frames` is " + std::to_string(size.frames) +
+                   ", and this model makes one and multiples of " + std::to_string(time_scale) + " more; " +
+                   std::to_string(below) + " or " + std::to_string(below + time_scale) + " would do");
+  }
+  const auto latent_frames = (size.frames - 1) / time_scale + 1;
+  if (latent_frames % patch.frames != 0)
+    throw_bad_data("`num_frames` is " + std::to_string(size.frames) + ", which is " +
+                   std::to_string(latent_frames) + " frames of the latent, and the stack takes " +
+                   std::to_string(patch.frames) + " at once");
+  grid.frames = latent_frames / patch.frames;
+  const std::array<std::pair<std::int64_t, const char*>, kAxes> axes = {
+      {{grid.frames, "num_frames"}, {grid.height, "height"}, {grid.width, "width"}}};
+  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
+    if (axes[axis].first > stack.most_patches[axis])
+      throw_bad_data(std::string("`") + axes[axis].second + "` comes to " + std::to_string(axes[axis].first) +
+                     " tokens along it, and the stack has room for " +
+                     std::to_string(stack.most_patches[axis]));
+  }
+  if (grid.frames * grid.height > kMostTokens / grid.width)
+    throw_bad_data("height, width and num_frames together come to more than " + std::to_string(kMostTokens) +
+                   " tokens");
+  return grid;
+}
 
 PictureSide PictureSide::open(const std::filesystem::path& folder) {
   const auto doing = "opening the pipeline '" + folder.string() + "': ";

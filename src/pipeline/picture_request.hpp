@@ -45,6 +45,14 @@ struct PatchFlags {
   PatchSettings settings_of(std::int64_t steps) const;  // of a request with so many
 };
 
+struct PictureSize {
+  std::int64_t frames = 1, height = 0, width = 0;  // of pixels
+};
+// The tokens of a picture; a latent element stands for so many pixels a side and frames. Throws bad data
+// where the stack does not make that size.
+TokenGrid grid_of(const Refinement& stack, const PictureSize& size, std::int64_t space_scale,
+                  std::int64_t time_scale);
+
 struct PreparedPicture {
   std::string id;
   std::string problem;     // not empty: the request is bad, and this is why

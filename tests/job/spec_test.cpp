@@ -122,10 +122,10 @@ TEST_F(Spec, exactly_one_input) {
 
 TEST_F(Spec, media_is_known_and_refused) {
   EXPECT_THAT(request_error(R"({"prompt": "x", "image": "a.png"})"),
-              HasSubstr("this build reads no media yet"));
+              HasSubstr("this build reads no pictures or videos yet"));
   EXPECT_THAT(
       request_error(R"({"messages": [{"role": "user", "content": [{"type": "image", "image": "a"}]}]})"),
-      HasSubstr("this build reads no media yet"));
+      HasSubstr("this build reads no pictures or videos yet"));
   EXPECT_THAT(request_error(R"({"prompt": "x", "prompt_2": "de"})"), HasSubstr("does not run yet"));
 }
 
