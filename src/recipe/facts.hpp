@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "backend/backend.hpp"
@@ -73,6 +74,9 @@ struct MemoryFacts {
 
 struct Facts {
   std::string_view model_type = {};
+  // Of the config's names that families differ in (keys::is_disputed), those that this one's class reads; a
+  // config that says something else by another name is refused. Empty: all are taken for what they are.
+  std::span<const std::string_view> keys = {};
 
   // What config.json leaves out (hub files of transformers 4 do) is as in the family's configuration class.
   std::int64_t kv_heads = 0;      // 0: as many as heads

@@ -66,11 +66,11 @@ void read_heads(ConfigReader& config, const Facts& facts, Names heads, ModelConf
   model.heads = required_size(config, heads);
   model.kv_heads = model.heads;
   const auto stated = config.integer(keys::kKvDim, 1, kMostSize);
-  if (!stated && model.hidden % model.heads != 0) {
+  if (!stated && facts.head_dim == 0 && model.hidden % model.heads != 0) {
     throw_bad_data("config.json: hidden size " + std::to_string(model.hidden) + " is no multiple of " +
                    std::to_string(model.heads) + " attention heads");
   }
-  model.head_dim = stated.value_or(model.hidden / model.heads);
+  model.head_dim = stated ? *stated : facts.head_dim != 0 ? facts.head_dim : model.hidden / model.heads;
   if (!facts.memory->scores_unscaled)
     model.score_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(model.head_dim)));
 }
@@ -116,6 +116,7 @@ float logits_scale(ConfigReader& config, const Facts& facts, const ModelConfig& 
 MemoryConfig read_memory_config(ConfigReader& config, const Facts& facts, std::int64_t encoder_layers,
                                 std::int64_t decoder_layers) {
   config.mark_read(keys::kReadsEncoder.front());
+  refuse_looking_ahead(config);
   const auto encoder_depth = required_size(config, keys::kEncoderDepth);
   check_depth("encoder", encoder_depth, encoder_layers);
   check_depth("decoder", config.integer(keys::kDecoderDepth, 1, kMostSize).value_or(encoder_depth),
@@ -152,12 +153,14 @@ ModelConfig read_text_encoder(ConfigReader& section, const Facts& facts, std::in
   model.causal = false;
   model.layers.resize(static_cast<std::size_t>(layers));
   // Of the decoder that such an encoder is trained with, and that is not here.
-  for (const auto name : {keys::kReadsEncoder[0], keys::kDecoderDepth[1], keys::kScaleDecoderOutputs[0]})
+  for (const auto name :
+       {keys::kReadsEncoder[0], keys::kDecoderDepth[1], keys::kScaleDecoderOutputs[0], keys::kCausal[0]})
     section.mark_read(name);
   return model;
 }
 
 ModelConfig read_codebook_decoder(ConfigReader& section, const Facts& facts, std::int64_t layers) {
+  refuse_looking_ahead(section);
   check_depth("decoder", required_size(section, keys::kDepth), layers);
   auto model = read_common(section, facts);
   model.embedding_scale = 1;  // the class reads scale_embedding and does not use it

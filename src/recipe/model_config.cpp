@@ -40,8 +40,9 @@ constexpr std::array kActivations = {
 
 // A class default stands where the key is absent; a key that is null means none.
 std::int64_t size_or(ConfigReader& config, Names names, std::int64_t where_absent, std::int64_t where_none) {
-  if (!config.states(names) && where_absent != 0) return where_absent;
-  return config.integer(names, 1, kMostSize).value_or(where_none);
+  const auto stated = config.integer(names, 1, kMostSize);
+  if (!stated && !config.states(names) && where_absent != 0) return where_absent;
+  return stated.value_or(where_none);
 }
 
 float number_of(ConfigReader& config, Names names, const NumberRule& rule, double least) {
@@ -159,6 +160,11 @@ std::int64_t required_size(ConfigReader& config, Names names) {
   return *value;
 }
 
+void refuse_looking_ahead(ConfigReader& config) {
+  if (!config.boolean(keys::kCausal).value_or(true))
+    throw_refused("cannot run yet: its attention looks ahead ('is_causal' is false in config.json)");
+}
+
 Activation activation_named(const std::string& name) {
   const auto* const known = std::find_if(kActivations.begin(), kActivations.end(),
                                          [&](const auto& activation) { return activation.name == name; });
@@ -174,6 +180,7 @@ ModelConfig read_model_config(ConfigReader& config, const Facts& facts, std::int
                   std::to_string(layers_in_weights) +
                   "; the two are not of one checkpoint, or it has more than a stack");
   }
+  refuse_looking_ahead(config);
   ModelConfig model;
   model.hidden = required_size(config, keys::kHidden);
   model.vocab = required_size(config, keys::kVocab);

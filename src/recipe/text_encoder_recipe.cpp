@@ -27,6 +27,7 @@ const Facts& text_encoder_facts(ConfigReader& section) {
 
 Encoder build_text_encoder(ConfigReader& section, TensorBook& book, std::vector<std::string>& notes) {
   const auto& facts = text_encoder_facts(section);
+  section.read_as(facts.keys);
   const auto stack = names::kTextEncoder;
   const auto layers = layers_of(book.headers(), stack.layers);
   const auto model = read_text_encoder(section, facts, layers);
