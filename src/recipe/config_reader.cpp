@@ -50,7 +50,7 @@ bool ConfigReader::is_own(std::string_view name) const {
 bool ConfigReader::states(Names names) {
   bool there = false;
   for (const auto name : names) {
-    if (!is_own(name)) continue;  // find() has the say about it
+    if (!is_own(name)) continue;
     there = there || entries_.contains(name);
     mark_read(name);
   }
@@ -77,9 +77,7 @@ std::optional<ConfigReader::Found> ConfigReader::find(Names names) {
     }
   }
   for (const auto name : foreign) {
-    auto& entry = entries_.find(name)->second;
-    if (found && *found->value == object_.at(name)) entry.read = true;
-    entry.foreign = true;
+    if (found && *found->value == object_.at(name)) mark_read(name);
   }
   return found;
 }
@@ -147,7 +145,7 @@ std::vector<ConfigReader::Leftover> ConfigReader::leftovers() const {
   std::vector<Leftover> list;
   for (const auto& [key, entry] : entries_) {
     const auto& value = object_.at(key);
-    if (!entry.read && !says_nothing(value)) list.push_back({prefix_ + key, &value, entry.foreign});
+    if (!entry.read && !says_nothing(value)) list.push_back({prefix_ + key, &value, !is_own(key)});
     if (!entry.inside) continue;
     const auto inside = entry.inside->leftovers();
     list.insert(list.end(), inside.begin(), inside.end());

@@ -34,7 +34,7 @@ class ConfigReader {
   struct Leftover {
     std::string path;  // "foo" or "rope_parameters.foo"
     const Json* value;
-    bool foreign = false;  // a name that other families use for something that was asked for
+    bool foreign = false;  // read_as() says that it is another family's
   };
 
   // `object` must outlive the reader. Throws bad data where it is not an object.
@@ -63,7 +63,6 @@ class ConfigReader {
  private:
   struct Entry {
     bool read = false;
-    bool foreign = false;
     std::unique_ptr<ConfigReader> inside;
   };
   struct Found {

@@ -58,6 +58,7 @@ inline constexpr std::array kEncoderInner = {Key("encoder_ffn_dim"), Key("d_ff")
 inline constexpr std::array kDecoderInner = {Key("decoder_ffn_dim"), Key("d_ff")};
 inline constexpr std::array kKvDim = {Key("d_kv"), Key("head_dim")};
 inline constexpr std::array kDecoderVocab = {Key("decoder_vocab_size")};
+inline constexpr std::array kShared = {Key("share_encoder_decoder_embeddings")};
 inline constexpr std::array kSourcePositions = {Key("max_source_positions"), Key("max_position_embeddings")};
 inline constexpr std::array kTargetPositions = {Key("max_target_positions"), Key("max_position_embeddings")};
 inline constexpr std::array kFeatures = {Key("num_mel_bins")};

@@ -90,6 +90,7 @@ constexpr MemoryFacts kT5 = {
     .scores_unscaled = true,
     .feed_forward_proj = true,
     .scales_logits = true,
+    .always_tied = true,
 };
 constexpr MemoryFacts kBart = {
     .positions = PositionKind::learned,
@@ -102,9 +103,15 @@ constexpr MemoryFacts kBlenderbot = {
     .final_norm = true,
     .logits_bias = Presence::stored,
 };
+constexpr MemoryFacts kPegasus = {
+    .positions = PositionKind::sinusoids,
+    .final_norm = true,
+    .logits_bias = Presence::stored,
+};
 constexpr MemoryFacts kMarian = {
     .positions = PositionKind::sinusoids,
     .logits_bias = Presence::stored,
+    .reads_sharing = true,
 };
 constexpr MemoryFacts kM2m = {
     .positions = PositionKind::sinusoids_single,
@@ -312,7 +319,7 @@ constexpr std::array kFacts = {
     bart_like("mbart", 1024, NormPlace::before, with_final_norm(kBart)),
     bart_like("blenderbot", 128, NormPlace::before, kBlenderbot),
     reading(kMarianKeys, bart_like("marian", 1024, NormPlace::after, kMarian)),
-    bart_like("pegasus", 1024, NormPlace::before, with_final_norm(kMarian)),
+    bart_like("pegasus", 1024, NormPlace::before, kPegasus),
     scaled_embeddings(bart_like("m2m_100", 1024, NormPlace::before, kM2m, "relu")),
     reading(kWhisperKeys, bart_like("whisper", 448, NormPlace::before, kWhisper)),
     reading(kMusicgenKeys, without_linear_biases(bart_like("musicgen", 2048, NormPlace::before, kMusicgen))),

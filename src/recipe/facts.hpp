@@ -65,8 +65,10 @@ struct MemoryFacts {
   Presence logits_bias = Presence::absent;  // final_logits_bias
   bool feed_forward_proj = false;           // that key names the activation, "gated-" in front for a gate
   // Logits are scaled by hidden^-1/2 unless scale_decoder_outputs, or where that is absent
-  // tie_word_embeddings, is false; such a class ties its ends whatever the key says.
+  // tie_word_embeddings, is false.
   bool scales_logits = false;
+  bool always_tied = false;    // whatever tie_word_embeddings says
+  bool reads_sharing = false;  // share_encoder_decoder_embeddings = false: each half has a vocabulary
   // The halves are models of their own, each with a section of the config (text_encoder, decoder); so is the
   // codec (audio_encoder) of whose codebooks the decoder walks num_codebooks at once.
   bool walks_codebooks = false;

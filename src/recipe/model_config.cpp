@@ -40,9 +40,8 @@ constexpr std::array kActivations = {
 
 // A class default stands where the key is absent; a key that is null means none.
 std::int64_t size_or(ConfigReader& config, Names names, std::int64_t where_absent, std::int64_t where_none) {
-  const auto stated = config.integer(names, 1, kMostSize);
-  if (!stated && !config.states(names) && where_absent != 0) return where_absent;
-  return stated.value_or(where_none);
+  if (!config.states(names) && where_absent != 0) return where_absent;
+  return config.integer(names, 1, kMostSize).value_or(where_none);
 }
 
 float number_of(ConfigReader& config, Names names, const NumberRule& rule, double least) {
