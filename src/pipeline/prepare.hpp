@@ -31,6 +31,8 @@ struct TextSide {
   std::optional<ChatTemplate> chat;
   GenerationConfig generation;
   Json generation_json;  // generation_config.json; null where there is none
+  std::string asks_in;   // the file that says how to generate: that one, else config.json; and
+  Json asks;             // what it holds
 
   static TextSide open(const std::filesystem::path& folder);
 };
@@ -75,6 +77,9 @@ struct ModelLimits {
   std::optional<CodebookShape> codebooks;  // where the answers are codes of sound
 };
 ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions);  // which must outlive them
+
+// What the folder asks of generating that a run does not take from there, one sentence each.
+std::vector<std::string> notes_on(const TextSide& text, const ModelLimits& limits);
 
 // One a request, in job order. Seeds that the job does not give are derived from its bytes, so that the same
 // job gives the same answers; `seeds` (of a journal) take precedence where not empty.
