@@ -11,6 +11,7 @@ PreparedJob prepare_job(const Job& job, const Model& model, std::int64_t kv_page
     return PictureJob{prepare_pictures(job, side, model.recipe, patches, kv_pages), patches,
                       settings.max_error, tiling};
   }
+  check_features(model.folder, model.recipe);
   TokenJob prepared{TextSide::open(model.folder), {}};
   prepared.requests = prepare(job, prepared.text, limits_of(model.recipe, kv_pages * kPageTokens));
   return prepared;

@@ -9,6 +9,7 @@
 #include "core/hash.hpp"
 #include "core/overloaded.hpp"
 #include "core/thread_pool.hpp"
+#include "media/feature_extractor.hpp"
 #include "media/log_mel.hpp"
 #include "media/resample.hpp"
 #include "text/codebook_sampling.hpp"
@@ -315,6 +316,27 @@ TextSide TextSide::open(const std::filesystem::path& folder) {
               : std::filesystem::exists(config) ? read_json(config)
                                                 : Json();
   return text;
+}
+
+void check_features(const std::filesystem::path& folder, const Recipe& recipe) {
+  const auto* const front = recipe.encoder ? std::get_if<FramesFront>(&recipe.encoder->front) : nullptr;
+  if (front == nullptr) return;
+  if (front->frames != media::kWindowFrames) {
+    throw_refused("cannot run yet: its encoder takes " + std::to_string(front->frames) +
+                  " frames of features, and this build computes windows of " +
+                  std::to_string(media::kWindowFrames));
+  }
+  const auto read = [&](const char* name) {
+    const auto path = folder / name;
+    return std::filesystem::exists(path) ? read_json(path) : Json();
+  };
+  const auto processor = read("processor_config.json");
+  if (const auto own = processor.find("feature_extractor"); own != processor.end() && !own->is_null()) {
+    media::check_feature_extractor(*own, "'feature_extractor' of processor_config.json", front->features);
+    return;
+  }
+  const auto own = read("preprocessor_config.json");
+  if (!own.is_null()) media::check_feature_extractor(own, "preprocessor_config.json", front->features);
 }
 
 std::vector<std::string> notes_on(const TextSide& text, const ModelLimits& limits) {

@@ -78,6 +78,11 @@ struct ModelLimits {
 };
 ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions);  // which must outlive them
 
+// Throws refused where the folder's model reads sound otherwise than this build computes its features: by its
+// preprocessor_config.json (or the section feature_extractor of processor_config.json, which goes first), or
+// by the frames that the encoder takes. A folder without these files is taken for what LogMel computes.
+void check_features(const std::filesystem::path& folder, const Recipe& recipe);
+
 // What the folder asks of generating that a run does not take from there, one sentence each.
 std::vector<std::string> notes_on(const TextSide& text, const ModelLimits& limits);
 
