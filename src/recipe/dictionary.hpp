@@ -189,6 +189,8 @@ inline constexpr std::array kCrossValue = {Name("encoder_attn.v_proj"), Name("la
                                            Name("attn2.to_v")};
 inline constexpr std::array kCrossOutput = {Name("encoder_attn.out_proj"), Name("layer.1.EncDecAttention.o"),
                                             Name("attn2.to_out.0")};
+// Of layer 0 in T5's first checkpoints; no class has it.
+inline constexpr Name kCrossPositionBias = "0.layer.1.EncDecAttention.relative_attention_bias.weight";
 inline constexpr std::array kCrossQueryNorm = {Name("attn2.norm_q")};
 inline constexpr std::array kCrossKeyNorm = {Name("attn2.norm_k")};
 // All query rows, then all key rows, then all value rows.

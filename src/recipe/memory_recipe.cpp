@@ -73,6 +73,7 @@ class Builder {
     recipe_.front = token_front(decoder_, model, root, encoder_table());
     for (std::int64_t layer = 0; layer < halves_.decoder; ++layer)
       recipe_.blocks.push_back(decoder_.block(layer));
+    pass_over_cross_bias();
     auto& back = recipe_.back;
     if (memory_.final_norm) back.norm = decoder_.norm(decoder_.module(root, names::kFinalNorm), model.hidden);
     back.scale = model_.logits_scale;
@@ -92,6 +93,13 @@ class Builder {
       book_.take(bias, {1, model.vocab});
       back.head_bias = vector_part(bias, 0, model.vocab);
     }
+  }
+
+  void pass_over_cross_bias() {
+    const auto bias = std::string(halves_.names.decoder.layers) + std::string(names::kCrossPositionBias);
+    if (memory_.positions != PositionKind::relative_bias || !book_.has(bias)) return;
+    book_.take(bias, book_.headers().at(bias).shape);
+    recipe_.notes.push_back("'" + bias + "' is not read: such attention to the encoder knows no positions");
   }
 
   // Taken once, however many parts use it.

@@ -59,8 +59,7 @@ void favour_source(const TokenRules& rules, std::span<float> logits) {
   const auto inverse = static_cast<float>(1 / rules.source_penalty);
   auto ids = rules.source;
   std::ranges::sort(ids);
-  const auto repeats = std::ranges::unique(ids);
-  ids.erase(repeats.begin(), repeats.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   for (const auto id : ids) {
     if (!is_there(id, logits)) continue;
     auto& logit = logits[static_cast<std::size_t>(id)];

@@ -142,6 +142,21 @@ TEST(MemoryRecipe, WithoutASharedTableTheHalvesAreTiedToWhatIsThere) {
   EXPECT_THAT(model.refusal(), HasSubstr("either may be the head"));
 }
 
+// transformers' class says of the same tensor that it is not to be missed.
+TEST(MemoryRecipe, ABiasOfCrossAttentionIsPassedOver) {
+  auto model = golden("t5");
+  const std::string bias = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
+  const auto plain = Description::of(model.build());
+  model.headers[bias] = {DType::f32, {32, 4}};
+  const auto recipe = model.build();
+  EXPECT_EQ(Description::of(recipe), plain);
+  ASSERT_EQ(recipe.notes.size(), 1U);
+  EXPECT_THAT(recipe.notes[0], HasSubstr("'" + bias + "' is not read"));
+  model.headers["decoder.block.1.layer.1.EncDecAttention.relative_attention_bias.weight"] = {DType::f32,
+                                                                                             {32, 4}};
+  EXPECT_THAT(model.refusal(), HasSubstr("no step uses the tensors"));
+}
+
 TEST(MemoryRecipe, T5AndItsKinAreTiedWhateverTheConfigSays) {
   auto model = golden("t5");
   model.config["model_type"] = "mt5";
