@@ -141,6 +141,17 @@ TEST(ForeignKeys, OfSectionsAreTheSectionsOwn) {
   EXPECT_THAT(model.refusal(), HasSubstr("decoder.layer_norm_eps"));
 }
 
+// As hub files of UMT5 and Blenderbot have them.
+TEST(KeysOfNoClass, ArePassedOver) {
+  auto model = golden("t5");
+  model.config["scalable_attention"] = true;
+  EXPECT_EQ(model.refusal(), "nothing");
+  model = golden("bart");
+  model.config["do_blenderbot_90_layernorm"] = true;
+  model.config["layernorm_variant"] = "prelayernorm";
+  EXPECT_EQ(model.refusal(), "nothing");
+}
+
 // A key of which false says a lot.
 TEST(Causal, AStackThatLooksAheadIsRefused) {
   for (const auto* const name : {"llama", "gpt2", "t5", "bart", "whisper"}) {

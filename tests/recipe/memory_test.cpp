@@ -187,6 +187,8 @@ TEST(MemoryRecipe, RefusesWhatDoesNotFit) {
        "69: cannot run yet: the weights have no encoder and decoder"},
       {"unknown key", "whisper", [](Model& m) { m.config["twist"] = 3; },
        "69: cannot run yet: config.json has keys"},
+      {"another filter of word times", "whisper", [](Model& m) { m.config["median_filter_width"] = 9; },
+       R"(69: cannot run yet: config.json has keys that this build does not know: "median_filter_width" = 9)"},
       {"left over", "t5",
        [](Model& m) {
          m.headers["encoder.more.weight"] = {DType::f32, {3}};
