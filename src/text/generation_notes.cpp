@@ -15,7 +15,9 @@ enum class Says : std::uint8_t {
   not_zero,   // a number that is not 0
   over_one,   // a number over 1
   true_only,  // true
-  anything,   // what is neither null, false nor empty
+  not_transcribe,
+  forces,    // see forces()
+  anything,  // what is neither null, false nor empty
 };
 
 struct Known {
@@ -26,6 +28,7 @@ struct Known {
   bool by_text = false;      // taken for answers of text …
   bool by_transcripts = false;
   bool by_sound = false;
+  bool of_transcripts = false;  // read by Whisper's generate() alone
 };
 
 // transformers 5.24, GenerationConfig: what its processors, samplers, searches and ends of answers read. How
@@ -67,9 +70,34 @@ constexpr std::array kKnown = {
     Known{.key = "constraints"},
     Known{.key = "force_words_ids"},
     Known{.key = "max_time"},
+    Known{.key = "language", .by_job = true, .of_transcripts = true},
+    Known{.key = "task", .says = Says::not_transcribe, .by_job = true, .of_transcripts = true},
+    Known{.key = "forced_decoder_ids", .says = Says::forces, .by_job = true, .of_transcripts = true},
+    Known{.key = "compression_ratio_threshold", .by_job = true, .of_transcripts = true},
+    Known{.key = "logprob_threshold", .by_job = true, .of_transcripts = true},
+    Known{.key = "no_speech_threshold", .by_job = true, .of_transcripts = true},
+    Known{.key = "condition_on_prev_tokens", .says = Says::true_only, .by_job = true, .of_transcripts = true},
 };
 
-bool says_something(const Json& value, Says says) {
+// A language, or another task than to transcribe: [[1, id or null], [2, id], …].
+bool forces(const Json& pairs, const Json& object) {
+  for (const auto* const key : {"language", "task"}) {
+    if (const auto other = object.find(key); other != object.end() && !other->is_null()) return false;
+  }
+  const auto tasks = object.find("task_to_id");
+  const auto plain = object.find("no_timestamps_token_id");
+  const auto is_usual = [&](const Json& id) {
+    const bool transcribes = tasks != object.end() && tasks->is_object() && tasks->contains("transcribe") &&
+                             id == (*tasks)["transcribe"];
+    return id.is_null() || transcribes || (plain != object.end() && id == *plain);
+  };
+  if (!pairs.is_array()) return !pairs.is_null();
+  return !std::all_of(pairs.begin(), pairs.end(), [&](const Json& pair) {
+    return pair.is_array() && pair.size() == 2 && is_usual(pair[1]);
+  });
+}
+
+bool says_something(const Json& value, Says says, const Json& object) {
   if (value.is_null()) return false;
   switch (says) {
     case Says::not_one:
@@ -80,6 +108,10 @@ bool says_something(const Json& value, Says says) {
       return !value.is_number() || value.get<double>() > 1;
     case Says::true_only:
       return value != false;
+    case Says::not_transcribe:
+      return value != "transcribe";
+    case Says::forces:
+      return forces(value, object);
     case Says::anything:
       return value != false && !(value.is_string() && value.get_ref<const std::string&>().empty()) &&
              !(value.is_structured() && value.empty());
@@ -104,20 +136,21 @@ bool is_taken(const Known& known, Answering answering) {
 std::vector<std::string> generation_notes(const Json& object, const std::string& name, Answering answering) {
   if (!object.is_object()) return {};
   const auto sample = object.find("do_sample");
-  const bool samples = sample != object.end() && says_something(*sample, Says::true_only);
+  const bool samples = sample != object.end() && says_something(*sample, Says::true_only, object);
   std::string by_job;
   std::string by_nobody;
   for (const auto& known : kKnown) {
     const auto found = object.find(known.key);
-    if (found == object.end() || !says_something(*found, known.says)) continue;
+    if (found == object.end() || !says_something(*found, known.says, object)) continue;
     if ((known.of_sampling && !samples) || is_taken(known, answering)) continue;
+    if (known.of_transcripts && answering != Answering::transcripts) continue;
     auto& list = known.by_job ? by_job : by_nobody;
     list += (list.empty() ? "" : ", ") + std::string(known.key) + " = " + shown(*found);
   }
   std::vector<std::string> notes;
   if (!by_job.empty())
     notes.push_back(name + " says " + by_job +
-                    ", which is not taken from there; state in the job's `generate` what is to hold");
+                    ", which is not taken from there; state in the job what is to hold");
   if (!by_nobody.empty())
     notes.push_back(name + " says " + by_nobody +
                     ", which this build does not do: transformers' answers may differ");

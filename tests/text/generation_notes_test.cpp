@@ -42,7 +42,7 @@ TEST(GenerationNotes, NameWhatAJobStatesItself) {
   EXPECT_EQ(
       notes[0],
       "generation_config.json says do_sample = true, temperature = 0.6, top_p = 0.9, repetition_penalty = "
-      "1.1, which is not taken from there; state in the job's `generate` what is to hold");
+      "1.1, which is not taken from there; state in the job what is to hold");
 }
 
 // Greedy answers are changed too by the second.
@@ -75,6 +75,29 @@ TEST(GenerationNotes, WhatIsTakenDependsOnTheAnswers) {
               AllOf(HasSubstr("min_length"), HasSubstr("sequence_bias"), Not(HasSubstr("suppress_tokens"))));
   EXPECT_TRUE(of({{"guidance_scale", 3}}, Answering::sound).empty());
   EXPECT_FALSE(of({{"suppress_tokens", {2}}}, Answering::sound).empty());
+}
+
+// Whisper's own files force what a run does anyway.
+TEST(GenerationNotes, OfWhatWhispersFilesForce) {
+  Json object = {{"forced_decoder_ids", {{1, nullptr}, {2, 50359}}},
+                 {"task_to_id", {{"transcribe", 50359}, {"translate", 50358}}},
+                 {"no_timestamps_token_id", 50363},
+                 {"task", nullptr}};
+  const auto notes = [&] { return of(object, Answering::transcripts); };
+  EXPECT_TRUE(notes().empty());
+  object["forced_decoder_ids"] = {{1, 50363}};  // of a model of one language
+  EXPECT_TRUE(notes().empty());
+  object["forced_decoder_ids"] = {{1, 50261}, {2, 50359}};
+  ASSERT_EQ(notes().size(), 1U);
+  EXPECT_THAT(notes()[0], HasSubstr("says forced_decoder_ids = [[1,50261],[2,50359]], which is not taken"));
+  EXPECT_TRUE(of(object).empty());
+  object["forced_decoder_ids"] = {{1, nullptr}, {2, 50358}};
+  EXPECT_EQ(notes().size(), 1U);
+  object["language"] = "german";  // goes before them in transformers
+  object["task"] = "transcribe";
+  EXPECT_THAT(notes().at(0), HasSubstr("says language = \"german\", which is not taken"));
+  object["task"] = "translate";
+  EXPECT_THAT(notes().at(0), HasSubstr("task = \"translate\""));
 }
 
 }  // namespace
