@@ -129,6 +129,15 @@ void ask_for_sound(PreparedRequest& out, const Request& request, const TextSide&
   check_memory(out, limits);
 }
 
+// Of what the encoder reads, else of the prompt; a recording has no tokens.
+void add_source_rules(TokenRules& rules, const PreparedRequest& request, const GenerationConfig& generation) {
+  if (request.input && request.input->ids.empty()) return;
+  rules.no_repeat_source = static_cast<std::int32_t>(generation.encoder_no_repeat_ngram_size.value_or(0));
+  rules.source_penalty = generation.encoder_repetition_penalty.value_or(1);
+  if (rules.no_repeat_source > 0 || rules.source_penalty != 1)
+    rules.source = request.input ? request.input->ids : request.prompt;
+}
+
 // Where the end is to be ignored, none is forced either.
 TokenRules rules_of(const PreparedRequest& request, std::optional<std::int32_t> first,
                     const GenerationConfig& generation) {
@@ -154,15 +163,7 @@ TokenRules rules_of(const PreparedRequest& request, std::optional<std::int32_t> 
   }
   for (const auto id : generation.suppressed) rules.never.push_back({id});
   rules.not_first = generation.not_first;
-  rules.no_repeat_source = static_cast<std::int32_t>(generation.encoder_no_repeat_ngram_size.value_or(0));
-  rules.source_penalty = generation.encoder_repetition_penalty.value_or(1);
-  const bool has_source = request.input == nullptr || !request.input->ids.empty();
-  if (!has_source) {
-    rules.no_repeat_source = 0;
-    rules.source_penalty = 1;
-  }
-  if (rules.no_repeat_source > 0 || rules.source_penalty != 1)
-    rules.source = request.input ? request.input->ids : request.prompt;
+  add_source_rules(rules, request, generation);
   rules.biases = generation.sequence_bias;
   if (generation.length_decay && !options.ignore_eos) {
     rules.decay_factor = generation.length_decay->factor;

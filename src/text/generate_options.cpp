@@ -18,6 +18,7 @@ constexpr std::int64_t kMostBeams = 64;
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 constexpr double kMostGuidance = 10'000;
 constexpr double kMostBias = 1e30;
+constexpr std::int64_t kMostTokens = 1 << 30;  // so that a prompt may be added
 
 // What transformers samples with where it is told nothing else.
 constexpr double kSampledTemperature = 1;
@@ -229,7 +230,7 @@ std::vector<TokenBias> read_biases(const Json& object, const char* key, const st
 // [start, factor]
 LengthDecay read_decay(const Given& given) {
   if (!given.value.is_array() || given.value.size() != 2) given.wrong("a list of a start and a factor");
-  return {.start = Given{given.value[0], given.name + ": the start"}.integer(0, kMaxCount),
+  return {.start = Given{given.value[0], given.name + ": the start"}.integer(0, kMostTokens),
           .factor = Given{given.value[1], given.name + ": the factor"}.number(0.01, 100)};
 }
 
