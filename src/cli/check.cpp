@@ -7,6 +7,7 @@
 #include "cli/probe.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "pipeline/prepare.hpp"
 
 namespace diffuse {
 namespace {
@@ -84,8 +85,20 @@ void print_facts(const Examination& examination) {
   }
 }
 
+// What a run would refuse of the folder's features of sound.
+void judge_features(const std::string& folder, Examination& examination) {
+  if (!examination.recipe || !examination.missing.empty()) return;
+  try {
+    check_features(folder, *examination.recipe);
+  } catch (const Error& problem) {
+    if (problem.code() == ExitCode::internal) throw;
+    examination.missing = problem.what();
+  }
+}
+
 int check(const CheckFlags& flags) {
-  const auto examination = examine(flags.model, flags.accept);
+  auto examination = examine(flags.model, flags.accept);
+  judge_features(flags.model, examination);
   const bool planned = examination.recipe.has_value();
   const bool can_run = planned && examination.missing.empty();
   Json json = to_json(examination.verdict);
