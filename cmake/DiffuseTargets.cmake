@@ -5,6 +5,10 @@
 # executable whose cases CTest knows one by one; with THREADS its cases run under the thread sanitizer too (with THREADS_OF those alone that the
 # filter names), with MEMORY under the address and undefined-behaviour ones: labels "threads" and "memory", targets thread_tests and memory_tests.
 
+# PROCESSORS of a test are thirds of a core: scripts/test.sh starts three a core at once. Most tests keep a core busy; those that start
+# programs and wait for what becomes of them take a third of one, and run beside the others.
+set(DIFFUSE_CORE 3)
+
 add_library(diffuse_options INTERFACE)
 target_include_directories(diffuse_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
 # GCC 12 reports -Wrestrict for plain string concatenation (its bug 105651).
@@ -31,6 +35,9 @@ function(diffuse_library name)
   add_library(${name} STATIC ${A_SOURCES})
   if(A_COLD)
     target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+    if(DIFFUSE_SANITIZE)
+      target_compile_options(${name} PRIVATE -O0)
+    endif()
   endif()
   diffuse_unity(${name} "${A_UNITY}")
   target_link_libraries(${name} PUBLIC diffuse_options ${A_PUBLIC_LIBS} PRIVATE ${A_PRIVATE_LIBS})
@@ -44,6 +51,9 @@ function(diffuse_test name)
   target_compile_definitions(${name} PRIVATE DIFFUSE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   # What is tested is optimised in its library; the tests' own code takes half as long to compile so.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(DIFFUSE_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
   set(labels "")
   if(A_MEMORY)
     list(APPEND labels memory)
@@ -52,24 +62,31 @@ function(diffuse_test name)
   if(A_THREADS OR A_THREADS_OF)
     add_dependencies(thread_tests ${name})
   endif()
-  set(environment "")
+  set(properties PROCESSORS ${DIFFUSE_CORE})
   if(A_ENVIRONMENT)
-    set(environment ENVIRONMENT "${A_ENVIRONMENT}")
+    list(APPEND properties ENVIRONMENT "${A_ENVIRONMENT}")
   endif()
   set(filter "")
   if(A_THREADS_OF)
     # Discovery knows one set of labels a call, and one list of tests.
-    list(JOIN labels "_" others)
+    set(others ${properties})
+    if(labels)
+      list(JOIN labels "_" label)
+      list(APPEND others LABELS "${label}")
+    endif()
     gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_PREFIX "${A_PREFIX}" TEST_LIST ${name}_OTHER_TESTS TEST_FILTER "-${A_THREADS_OF}"
-                         PROPERTIES LABELS "${others}" ${environment})
+                         PROPERTIES ${others})
     set(filter TEST_FILTER "${A_THREADS_OF}")
   endif()
   if(A_THREADS OR A_THREADS_OF)
     list(APPEND labels threads)
   endif()
   # One label a name: discovery hands the properties on as a plain list.
-  list(JOIN labels "_" labels)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_PREFIX "${A_PREFIX}" ${filter} PROPERTIES LABELS "${labels}" ${environment})
+  if(labels)
+    list(JOIN labels "_" label)
+    list(APPEND properties LABELS "${label}")
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_PREFIX "${A_PREFIX}" ${filter} PROPERTIES ${properties})
 endfunction()
 
 # diffuse_mpi_test(NAME BINARY ranks...): runs a GoogleTest binary with its own MPI main over each of the rank counts.

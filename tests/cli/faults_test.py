@@ -167,7 +167,7 @@ class DiskTest(CommandLineTest):
 
     def test_what_stood_there_is_kept(self):
         self.write("report.json", "mine")
-        done = self.diffuse("verify", "job.h5", "-o", "report", "--ranks", 1)
+        done = self.diffuse("verify", "job.h5", "-o", "report", ranks=2)
         self.assertIn("it is kept as 'report.json_prev'", done.err)
         self.assertEqual((self.folder / "report.json_prev").read_text(), "mine")
         self.diffuse("run", "job.h5", "-o", "a.h5")

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <ctime>
 #include <limits>
 
 #include "core/hash.hpp"
@@ -79,10 +79,10 @@ TEST_F(JobFile, twenty_thousand_prompts_are_fast) {
   Job job;
   for (int i = 0; i < 20000; ++i)
     job.requests.push_back({std::to_string(i), Prompt{"prompt number " + std::to_string(i)}, Json::object()});
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = std::clock();  // of the processor: other work on the machine must not fail this
   write_job(path_, job);
   EXPECT_EQ(read_job(path_).requests.size(), 20000U);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+  EXPECT_LT(std::clock() - start, 3 * CLOCKS_PER_SEC);
 }
 
 TEST_F(JobFile, what_cannot_be_written_leaves_the_old_file) {
