@@ -12,6 +12,7 @@
 #include "job/spec.hpp"
 #include "media/sound.hpp"
 #include "text/generate_options.hpp"
+#include "text/idle_options.hpp"
 #include "text/speech_options.hpp"
 
 namespace diffuse {
@@ -23,25 +24,33 @@ struct PackFlags {
   std::string model;
 };
 
-void check_text_options(const Json& object, const std::string& what) {
-  check_autoregressive(parse_generate(object, what), what);
-}
-
 // Speech's options are for requests with sound; of the others no key is known that means nothing to them.
+// What a request says is checked over the job's defaults, and those by the requests that follow them.
 void check_options(const Job& job, const std::string& what) {
   const auto with_sound =
       std::ranges::count_if(job.requests, [](const Request& r) { return r.audio.has_value(); });
-  if (with_sound == 0) check_text_options(job.generate, what + ": generate");
-  if (with_sound > 0) parse_speech_options(job.generate, what + ": generate");
+  const auto of_job = what + ": generate";
+  const auto speech = parse_speech_options(job.generate, of_job);
+  const auto text = parse_generate(with_sound > 0 ? without_speech_keys(job.generate) : job.generate, of_job);
+  IdleDefaults idle(job.generate);
   for (const auto& request : job.requests) {
     const auto where = what + ": request '" + request.id + "'";
+    const auto own = where + ": generate";
     if (request.audio) {
-      auto options = parse_speech_options(request.generate, where + ": generate");
+      auto options = parse_speech_options(request.generate, own, speech);
       set_language(options, request.language, where);
+      if (!std::holds_alternative<NoText>(request.input)) continue;
+      check_idle(request.generate, options, own);
+      idle.see([&](const std::string& key) { return why_idle(key, options); });
     } else {
-      check_text_options(request.generate, where + ": generate");
+      auto options = parse_generate(request.generate, own, text);
+      settle_sampling(options, own);
+      check_autoregressive(options, own);
+      check_idle(request.generate, options, own);
+      idle.see([&](const std::string& key) { return why_idle(key, options); });
     }
   }
+  idle.check(of_job);
 }
 
 // A job that is packed again takes its own place, and no other file's.

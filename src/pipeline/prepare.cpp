@@ -12,6 +12,7 @@
 #include "media/log_mel.hpp"
 #include "media/resample.hpp"
 #include "text/codebook_sampling.hpp"
+#include "text/idle_options.hpp"
 
 namespace diffuse {
 namespace {
@@ -184,6 +185,26 @@ void check_no_picture_keys(const Json& generate, const std::string& what, bool g
   }
 }
 
+// Why a key of the job's changes nothing for this request; empty where it may.
+std::string why_idle_default(const std::string& key, const Json& value, const PreparedRequest& request) {
+  if (request.speech) {
+    if (!means_something_to_speech(key)) return "`" + key + "` has no meaning for a recording; leave it out";
+    return why_idle(key, request.speech->options);
+  }
+  if (is_speech_key(key) || (key == "temperature" && value.is_array()))
+    return "`" + key + "` is a transcript's, and no request of the job asks for one";
+  return why_idle(key, request.options);
+}
+
+void check_defaults(const Json& defaults, const std::vector<PreparedRequest>& requests) {
+  IdleDefaults idle(defaults);
+  for (const auto& request : requests) {
+    if (!request.problem.empty()) continue;
+    idle.see([&](const std::string& key) { return why_idle_default(key, defaults.at(key), request); });
+  }
+  idle.check("the job's generate");
+}
+
 void check_no_picture(const Request& request) {
   if (!request.negative_prompt.empty() || !request.latent.empty())
     throw_bad_data("`negative_prompt` and `latent` are of pictures, and this model answers token by token");
@@ -214,6 +235,7 @@ class SpeechSide {
     options = parse_speech_options(request.generate, "generate", defaults_);
     if (!request.language.empty()) set_language(options, request.language, "the request");
     if (!request.task.empty()) set_task(options, request.task, "the request");
+    check_idle(request.generate, options, "generate");
     if (!text_.tokenizer)
       throw_bad_data(
           "the model folder has no tokenizer.json, and a transcript needs one; give `tokens` beside `audio`");
@@ -348,9 +370,11 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
       if (limits.codebooks) {
         out.seed = index < seeds.size() ? seeds[index] : out.options.seed.value_or(derived_seed(job, index));
         ask_for_sound(out, request, text, limits);
+        check_idle(request.generate, out.options, "generate");
         continue;
       }
       check_autoregressive(out.options, "generate");
+      check_idle(request.generate, out.options, "generate");
       if (!out.options.stop.empty() && !text.tokenizer) {
         throw_bad_data("`stop` looks for text, and the model folder has no tokenizer");
       }
@@ -374,6 +398,9 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
         throw_bad_data(
             "'forced_bos_token_id' begins the answers of a model that reads an encoder; this one goes on "
             "with the prompt");
+      if (out.options.forced_bos_token_id.value_or(0) >= limits.vocab)
+        throw_bad_data("'forced_bos_token_id' is " + std::to_string(*out.options.forced_bos_token_id) +
+                       ", but the model's vocabulary ends at " + std::to_string(limits.vocab - 1));
       out.rules = rules_of(out, source.first, text.generation, limits.encoder != nullptr);
       if (out.options.num_beams > 1)
         out.candidates = static_cast<std::int32_t>(beam_options(out, text.generation).candidates());
@@ -383,6 +410,7 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
       out.problem = problem.what();
     }
   }
+  check_defaults(job.generate, prepared);
   return prepared;
 }
 

@@ -77,7 +77,8 @@ struct ModelLimits {
 ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions);  // which must outlive them
 
 // One a request, in job order. Seeds that the job does not give are derived from its bytes, so that the same
-// job gives the same answers; `seeds` (of a journal) take precedence where not empty.
+// job gives the same answers; `seeds` (of a journal) take precedence where not empty. Throws bad data where
+// the job's own `generate` is wrong, or changes nothing for any of them.
 std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const ModelLimits& limits,
                                      const std::vector<std::uint64_t>& seeds = {});
 
