@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "checkpoint/safetensors.hpp"
 #include "cli/commands.hpp"
@@ -75,8 +76,12 @@ int pack(const PackFlags& flags) {
     parse_speech_options(speech, what);
     parse_generate(without_speech_keys(object), what);
   };
+  const auto read_latent = [](const std::filesystem::path& path) {
+    auto tensor = read_only_tensor(path);
+    return LatentFile{std::move(tensor.shape), std::move(tensor.values)};
+  };
   const auto job =
-      read_spec(flags.spec, flags.model, check, {.sound = media::read_speech, .latent = read_only_tensor});
+      read_spec(flags.spec, flags.model, check, {.sound = media::read_speech, .latent = read_latent});
   check_options(job, "job spec '" + flags.spec + "'");
   write_job(flags.output, job);
   std::printf("%s: %zu requests%s%s\n", flags.output.c_str(), job.requests.size(),

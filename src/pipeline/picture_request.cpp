@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "core/hash.hpp"
 #include "core/overloaded.hpp"
 #include "pipeline/latent_rows.hpp"
@@ -152,6 +153,14 @@ class Preparer {
       throw_bad_data("its latent has " + std::to_string(request.latent.size()) + " elements, and " +
                      std::to_string(out.frames) + " frames of " + std::to_string(out.height) + " x " +
                      std::to_string(out.width) + " start from " + std::to_string(needed));
+    const auto& patch = stack_.patch;
+    const std::vector<std::int64_t> shape = {stack_.channels, out.grid.frames * patch.frames,
+                                             out.grid.height * patch.height, out.grid.width * patch.width};
+    if (!request.latent_shape.empty() && request.latent_shape != shape)
+      throw_bad_data("its latent has the shape " + shape_text(request.latent_shape) + ", and " +
+                     std::to_string(out.frames) + " frames of " + std::to_string(out.height) + " x " +
+                     std::to_string(out.width) + " start from " + shape_text(shape) +
+                     " (channels, frames, height, width)");
     if (out.samples != 1)
       throw_bad_data("`num_videos_per_prompt` is more than one, and a given latent makes one");
   }

@@ -275,7 +275,7 @@ class PicturesTest(CommandLineTest):
 
     def test_what_cannot_be_asked_is_told_and_the_rest_runs(self):
         asked = {"height": ({"height": 33}, "32 or 36 would do"), "frames": ({"num_frames": 2}, "would do"),
-                 "key": ({"top_k": 4}, "'top_k' has no meaning for a picture"),
+                 "key": ({"temperature": 0.4}, "'temperature' has no meaning for a picture"),
                  "long": ({"max_sequence_length": 2}, "the stack reads 2 rows of text"), "fine": ({}, "")}
         requests = [{"id": name, "prompt": "a fox", "generate": generate} for name, (generate, _) in asked.items()]
         self.pack("job.h5", requests, DEMO, **SIZE, num_inference_steps=1)
