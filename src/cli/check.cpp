@@ -7,6 +7,7 @@
 #include "cli/probe.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "pipeline/prepare.hpp"
 
 namespace diffuse {
 namespace {
@@ -84,8 +85,22 @@ void print_facts(const Examination& examination) {
   }
 }
 
+// What a folder's generation_config.json says of speech would else be found when a recording is written down.
+void check_speech_side(Examination& examination, const std::filesystem::path& folder) {
+  const auto path = folder / "generation_config.json";
+  if (!examination.recipe || !examination.recipe->encoder || examination.recipe->encoder->vocab != 0 ||
+      !std::filesystem::exists(path))
+    return;
+  try {
+    check_speech_config(read_json(path), *examination.recipe, "'" + path.string() + "'");
+  } catch (const Error& problem) {
+    if (examination.missing.empty()) examination.missing = problem.what();
+  }
+}
+
 int check(const CheckFlags& flags) {
-  const auto examination = examine(flags.model, flags.accept);
+  auto examination = examine(flags.model, flags.accept);
+  check_speech_side(examination, flags.model);
   const bool planned = examination.recipe.has_value();
   const bool can_run = planned && examination.missing.empty();
   Json json = to_json(examination.verdict);

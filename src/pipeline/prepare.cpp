@@ -225,7 +225,9 @@ void check_token_keys(const Request& request) {
 class SpeechSide {
  public:
   SpeechSide(const Job& job, const TextSide& text, const ModelLimits& limits)
-      : text_(text), limits_(limits), defaults_(parse_speech_options(job.generate, "the job's generate")) {}
+      : text_(text), limits_(limits), defaults_(parse_speech_options(job.generate, "the job's generate")) {
+    check_alignment_heads(text.generation_json, limits.cross_heads, "generation_config.json");
+  }
 
   void prepare(PreparedRequest& out, const Request& request) {
     if (out.options.n != 1) throw_bad_data("`n` is more than one, and a recording has one transcript");
@@ -285,6 +287,16 @@ class SpeechSide {
   std::shared_ptr<const SpeechTokens> tokens_;
 };
 
+std::vector<std::int64_t> cross_heads_of(const Recipe& recipe) {
+  std::vector<std::int64_t> heads;
+  for (const auto& block : recipe.blocks) {
+    auto& of = heads.emplace_back(0);
+    for (const auto& step : block.steps)
+      if (const auto* cross = std::get_if<CrossAttention>(&step)) of = cross->heads;
+  }
+  return heads;
+}
+
 std::uint64_t derived_seed(const Job& job, std::size_t index) {
   const auto bytes = std::as_bytes(std::span(job.sha256));
   return digest64(bytes, index);
@@ -309,7 +321,8 @@ ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions) {
                      .max_positions = recipe.max_positions,
                      .kv_positions = kv_positions,
                      .encoder = recipe.encoder ? &*recipe.encoder : nullptr,
-                     .codebooks = {}};
+                     .codebooks = {},
+                     .cross_heads = cross_heads_of(recipe)};
   if (recipe.codec) {
     limits.codebooks = {.codebooks = recipe.codebooks,
                         .channels = recipe.codec->passes,
@@ -317,6 +330,13 @@ ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions) {
                         .max_positions = recipe.max_positions};
   }
   return limits;
+}
+
+void check_speech_config(const Json& generation_config, const Recipe& recipe, const std::string& file) {
+  check_alignment_heads(generation_config, cross_heads_of(recipe), file);
+  // Without it the folder runs given tokens alone, and the other ids are not asked for.
+  if (generation_config.contains("no_timestamps_token_id"))
+    static_cast<void>(parse_speech_tokens(generation_config, recipe.vocab, file));
 }
 
 SequenceNeed SpeechRequest::most() const {

@@ -72,9 +72,14 @@ struct ModelLimits {
   std::int64_t max_positions = 0;
   std::int64_t kv_positions = 0;  // that the key-value memory of every stage has room for
   const Encoder* encoder = nullptr;
-  std::optional<CodebookShape> codebooks;  // where the answers are codes of sound
+  std::optional<CodebookShape> codebooks;      // where the answers are codes of sound
+  std::vector<std::int64_t> cross_heads = {};  // of each layer's cross-attention
 };
 ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions);  // which must outlive them
+
+// Of a model that reads sound: throws bad data, naming `file`, where its generation_config.json names ids or
+// heads that the model does not have.
+void check_speech_config(const Json& generation_config, const Recipe& recipe, const std::string& file);
 
 // One a request, in job order. Seeds that the job does not give are derived from its bytes, so that the same
 // job gives the same answers; `seeds` (of a journal) take precedence where not empty. Throws bad data where

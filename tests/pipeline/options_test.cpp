@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
+
 #include "support.hpp"
 
 namespace diffuse::test {
@@ -147,6 +149,23 @@ TEST_F(SpeechOptions_, IdsLieWithinTheVocabulary) {
   EXPECT_THAT(own({{"suppress_tokens", {5, 1768}}}),
               AllOf(HasSubstr("`suppress_tokens`"), HasSubstr("1768")));
   EXPECT_EQ(own({{"suppress_tokens", {-1, 5, 1767}}}), "");
+}
+
+TEST(SpeechModel, HeadsThatItDoesNotHaveAreNamedBeforeAnythingRuns) {
+  const ModelCopy copy(kGolden / "speech");
+  const auto path = copy.folder() / "generation_config.json";
+  const auto original = read_json(path);
+  const auto problem = [&](const Json& heads) {
+    auto config = original;
+    config["alignment_heads"] = heads;
+    std::ofstream(path) << config;
+    return problem_of(Subject(copy.folder()), Json::object(), recording({{"word_timestamps", true}}));
+  };
+  EXPECT_EQ(problem({{2, 1}}), "");
+  const auto layer = problem({{2, 1}, {3, 0}});
+  EXPECT_THAT(layer, AllOf(HasSubstr("generation_config.json"), HasSubstr("`alignment_heads`"),
+                           HasSubstr("entry 1"), HasSubstr("layer 3")));
+  EXPECT_THAT(problem({{0, 2}}), AllOf(HasSubstr("entry 0"), HasSubstr("head 2")));
 }
 
 class TextOptions : public testing::Test {
