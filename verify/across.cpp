@@ -60,6 +60,7 @@ class SampleAcross {
     }
     if (off.count > 0) add(std::move(off));
     frames();
+    latents();
     if (parted) {
       part_at(at - 1);
     } else if (whole_.tokens.size() != split_.tokens.size()) {
@@ -139,6 +140,35 @@ class SampleAcross {
                     shown(across_.allowed_frame) + " is allowed)"});
   }
 
+  void latents() {
+    if (!whole_.latent && !split_.latent) return;
+    const auto said = [](const Sample& sample) { return sample.latent ? describe(*sample.latent) : "none"; };
+    if (said(whole_) != said(split_) || whole_.latent->values.size() != split_.latent->values.size()) {
+      add({.what = What::latent, .whole = said(whole_), .split = said(split_)});
+      return;
+    }
+    const auto& ours = whole_.latent->values;
+    const auto& theirs = split_.latent->values;
+    double largest = 0, apart = 0;
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+      const double a = ours[i], b = theirs[i];
+      if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+      // A NaN on one side is further than any number.
+      const double distance = std::abs(a - b);
+      apart = std::isnan(distance) ? std::numeric_limits<double>::infinity() : std::max(apart, distance);
+    }
+    for (const auto value : ours)
+      if (std::isfinite(value)) largest = std::max(largest, std::abs(static_cast<double>(value)));
+    across_.latents += ours.size();
+    const double part = apart == 0 ? 0 : apart / largest;
+    if (std::isfinite(part)) across_.largest_latent = std::max(across_.largest_latent, part);
+    if (part <= across_.allowed_latent) return;
+    add({.what = What::latent,
+         .whole = "the latent",
+         .split = "one that is " + shown(part) + " of its largest element from it (" +
+                  shown(across_.allowed_latent) + " is allowed)"});
+  }
+
   // The gap between the two chosen tokens in one result; empty where it does not list both.
   static std::optional<double> gap(const Known& known, std::int32_t a, std::int32_t b) {
     const auto first = known.find(a);
@@ -194,11 +224,18 @@ std::vector<Difference> compare_across(const std::string& request, std::int64_t 
 
 std::string sentence(const Across& across) {
   const auto devices = across.whole + " against " + across.split + " in " + across.compute + ": ";
+  std::vector<std::string> parts;
   if (across.colours > 0)
-    return devices + std::to_string(across.colours) + " colours of pixels are at most " +
-           shown(across.mean_colour) + "/255 apart in the mean over a sample (" +
-           shown(across.allowed_frame) + " is allowed), and " + shown(across.largest_colour) +
-           "/255 at the most";
+    parts.push_back(std::to_string(across.colours) + " colours of pixels are at most " +
+                    shown(across.mean_colour) + "/255 apart in the mean over a sample (" +
+                    shown(across.allowed_frame) + " is allowed), and " + shown(across.largest_colour) +
+                    "/255 at the most");
+  if (across.latents > 0)
+    parts.push_back(std::to_string(across.latents) + " elements of latents are at most " +
+                    shown(across.largest_latent) + " of the largest apart (" + shown(across.allowed_latent) +
+                    " is allowed)");
+  if (parts.size() == 2) return devices + parts[0] + "; " + parts[1];
+  if (parts.size() == 1) return devices + parts[0];
   return devices + std::to_string(across.tokens) + " tokens are the same, " + std::to_string(across.close) +
          " samples part at a close call, and " + std::to_string(across.logprobs) +
          " log-probabilities are at most " + shown(across.largest) + " apart (" + shown(across.allowed) +
@@ -217,7 +254,10 @@ Json to_json(const Across& across) {
               {"allowed_frame", across.allowed_frame},
               {"mean_colour", across.mean_colour},
               {"largest_colour", across.largest_colour},
-              {"colours", across.colours}};
+              {"colours", across.colours},
+              {"allowed_latent", across.allowed_latent},
+              {"largest_latent", across.largest_latent},
+              {"latents", across.latents}};
 }
 
 Across across_from_json(const Json& value, const std::string& where) {
@@ -233,7 +273,10 @@ Across across_from_json(const Json& value, const std::string& where) {
                 .allowed_frame = fields.number("allowed_frame"),
                 .mean_colour = fields.number("mean_colour"),
                 .largest_colour = fields.number("largest_colour"),
-                .colours = fields.count("colours")};
+                .colours = fields.count("colours"),
+                .allowed_latent = fields.number("allowed_latent"),
+                .largest_latent = fields.number("largest_latent"),
+                .latents = fields.count("latents")};
 }
 
 }  // namespace diffuse

@@ -4,7 +4,8 @@
 // have chosen the same. Where they part, the two choices must have been close in both: not further apart than
 // twice the tolerance. What follows such a close call answers another context, and is not compared.
 //
-// Of pictures it is their pixels: the mean difference of a sample's colours, within the row for frames.
+// Of pictures it is their pixels: the mean difference of a sample's colours, within the row for frames; of
+// latents their elements, in parts of the sample's largest, within the row for latents.
 //
 // How close two tokens were is known from the best log-probabilities of the results (`logprobs` of a request;
 // `verify --against` asks for them). Tokens that part without them count as a difference.
@@ -32,12 +33,18 @@ struct Across {
   double mean_colour = 0;      // the largest of the samples' mean differences
   double largest_colour = 0;   // of the differences between two colours
   std::uint64_t colours = 0;   // that were held against each other, three a pixel
+  double allowed_latent = 0;   // of the largest element of a sample's latent
+  double largest_latent = 0;   // of the differences that were seen
+  std::uint64_t latents = 0;   // elements that were held against each other
+
+  // All that was; without any of it, nothing is known.
+  std::uint64_t held() const { return logprobs + tokens + close + colours + latents; }
 
   bool operator==(const Across&) const = default;
 };
 
-// The differences of one sample, in the order of their positions; adds to `across`, whose `allowed` and
-// `allowed_frame` count.
+// The differences of one sample, in the order of their positions; adds to `across`, whose `allowed...`
+// count.
 // Log-probabilities must have the sizes that they state.
 std::vector<Difference> compare_across(const std::string& request, std::int64_t sample, const Sample& whole,
                                        const Sample& split, Across& across);

@@ -14,6 +14,7 @@
 #include "job/merge.hpp"
 #include "verify/json_fields.hpp"
 #include "verify/tolerance.hpp"
+#include "verify/transcripts.hpp"
 
 namespace diffuse {
 namespace {
@@ -175,10 +176,10 @@ class SampleComparer {
                std::to_string(sample->tokens.size()) + " tokens");
     }
     const auto equal = across.tokens;
-    const auto seen = across.colours;
+    const auto seen = across.colours + across.latents;
     auto found = compare_across(request_, sample_, whole, split, across);
     counts_.tokens += across.tokens - equal;
-    counts_.media += across.colours - seen;
+    counts_.media += across.colours + across.latents - seen;
     return found;
   }
 
@@ -193,6 +194,7 @@ class SampleComparer {
            .split = std::string(name_of(split.finish))});
     }
     text(whole.text, split.text);
+    if (auto found = transcript_difference(whole.transcript, split.transcript)) add(std::move(*found));
     media(whole.media, split.media);
     latent(whole.latent, split.latent);
     // Codes of sound stand in another order than they were made in, and behind all that they were made of.
@@ -378,7 +380,8 @@ class ResultComparer {
       note(std::to_string(unfinished_) +
            " request(s) are unfinished in both results: only what they hold so far was compared");
     }
-    if (out_.across && out_.compared.samples > 0 && out_.across->logprobs + out_.across->colours == 0)
+    if (out_.across && out_.compared.samples > 0 &&
+        out_.across->logprobs + out_.across->colours + out_.across->latents == 0)
       note("no log-probabilities were compared, so only equal tokens count (ask for logprobs)");
     if (!out_.across && out_.compared.samples > 0 && out_.compared.digests == 0)
       note("no digests were compared, so nothing is known about the layers (run with --trace)");
@@ -450,7 +453,8 @@ class ResultComparer {
                   .split = *split_backend + ", " + split_target.value_or("?"),
                   .compute = compute,
                   .allowed = tolerance(DeviceOp::logprob, compute).allowed,
-                  .allowed_frame = tolerance(DeviceOp::frame, compute).allowed};
+                  .allowed_frame = tolerance(DeviceOp::frame, compute).allowed,
+                  .allowed_latent = tolerance(DeviceOp::latent, compute).allowed};
   }
 
   // By id; where an id stands several times, the first with the first and so on.
@@ -557,6 +561,8 @@ std::string verdict(const Comparison& comparison) {
                            std::to_string(counts.tokens) + " tokens and " + std::to_string(counts.digests) +
                            " digests";
   if (counts.answered == 0) return "nothing differs, but no request is answered in both results: " + size;
+  if (comparison.across ? comparison.across->held() == 0 : counts.values() == 0)
+    return "nothing differs, but nothing that was answered could be compared: " + size;
   if (comparison.across) return "they agree: " + sentence(*comparison.across);
   const auto media =
       counts.media == 0 ? std::string() : ", with " + std::to_string(counts.media) + " elements of media,";

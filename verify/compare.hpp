@@ -5,9 +5,9 @@
 // are not.
 //
 // Compared: which requests there are and their order, status and message, seed, length of the prompt, hash of
-// the ids, and of each sample tokens, text, finish, media, latents, log-probabilities (their bits: a NaN
-// equals itself, zero and minus zero differ) and digests. Not compared: timing, provenance (but see `notes`)
-// and format version.
+// the ids, and of each sample tokens, text, transcript, finish, media, latents, log-probabilities (their
+// bits: a NaN equals itself, zero and minus zero differ) and digests. Not compared: timing, provenance (but
+// see `notes`) and format version.
 //
 // Which digest is named. A fault spreads: from (position p, layer l) to the layers above it, through
 // attention to later positions, and through the sampled token to the *front* of position p + 1. So every cell
@@ -38,6 +38,7 @@ struct Counts {
   std::uint64_t digests = 0;  // positions x layers
   std::uint64_t media = 0;    // elements of sounds, pictures and videos, and of latents
 
+  std::uint64_t values() const { return tokens + digests + media; }
   bool operator==(const Counts&) const = default;
 };
 

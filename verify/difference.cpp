@@ -8,7 +8,7 @@
 namespace diffuse {
 namespace {
 
-constexpr std::array<std::pair<What, std::string_view>, 19> kNames = {{
+constexpr std::array<std::pair<What, std::string_view>, 20> kNames = {{
     {What::missing_request, "missing_request"},
     {What::extra_request, "extra_request"},
     {What::order, "order"},
@@ -22,6 +22,7 @@ constexpr std::array<std::pair<What, std::string_view>, 19> kNames = {{
     {What::media, "media"},
     {What::latent, "latent"},
     {What::text, "text"},
+    {What::transcript, "transcript"},
     {What::logprobs, "logprobs"},
     {What::top_logprobs, "top_logprobs"},
     {What::missing_trace, "missing_trace"},

@@ -26,6 +26,7 @@ enum class What : std::uint8_t {
   media,          // sizes, or bits of the elements; position: the first that differs
   latent,         // sizes, or bits of the elements; position: the first that differs
   text,           // position: byte where the first differing character starts
+  transcript,     // a segment's or a word's text, times or figures; position: the segment
   logprobs,       // of the chosen tokens, bit for bit; position: index among the generated tokens
   top_logprobs,   // ids or bits of the best ones beside it; position: as above
   missing_trace,  // one of the two was not traced, so its layers cannot be compared

@@ -19,6 +19,11 @@ const MediaArray& pixels_of(const Sample& sample, const std::string& what) {
   return *sample.media;
 }
 
+std::string psnr(const PixelError& error) {
+  if (error.pixels == 0) return "nothing compared";
+  return std::isinf(error.psnr) ? "the same" : decimal(error.psnr, 1) + " dB";
+}
+
 Json finite_or_null(double value) {
   return std::isfinite(value) ? Json(value) : Json();
 }
@@ -82,10 +87,9 @@ std::string patched_section(const std::vector<PatchedRow>& rows, double whole_se
   for (const auto& row : rows) {
     text += "| " + std::to_string(row.ranks) + " | " + std::to_string(row.patches) + " | " +
             escaped_markdown(row.settings) + " | " + decimal(row.error.mean, 4) + " | " +
-            decimal(row.error.largest, 0) + " | " +
-            (std::isinf(row.error.psnr) ? "the same" : decimal(row.error.psnr, 1) + " dB") + " | " +
-            decimal(row.seconds, 2) + " | " + decimal(row.seconds > 0 ? whole_seconds / row.seconds : 0, 2) +
-            " | " + decimal(100 * row.busy, 0) + " % |\n";
+            decimal(row.error.largest, 0) + " | " + psnr(row.error) + " | " + decimal(row.seconds, 2) +
+            " | " + decimal(row.seconds > 0 ? whole_seconds / row.seconds : 0, 2) + " | " +
+            decimal(100 * row.busy, 0) + " % |\n";
   }
   return text;
 }

@@ -168,17 +168,34 @@ SplitRow make_row(RunFigures run, const Comparison& comparison) {
   return row;
 }
 
+namespace {
+
+// Of what was asked for.
+bool all_hold(const VerificationReport& report) {
+  const auto identical = [](const SplitRow& row) { return row.identical() && row.compared_something(); };
+  return std::ranges::all_of(report.rows, identical) &&
+         (!report.across || (report.across->agrees() && report.across->compared_something()));
+}
+
+}  // namespace
+
 bool proven(const VerificationReport& report) {
-  if (report.across && !(report.across->agrees() && report.across->compared.answered > 0)) return false;
-  return !report.rows.empty() && std::all_of(report.rows.begin(), report.rows.end(), [](const SplitRow& row) {
-    return row.identical() && row.compared.answered > 0;
-  });
+  return !report.rows.empty() && all_hold(report);
+}
+
+bool passed(const VerificationReport& report) {
+  const auto measured = [](const PatchedRow& row) { return row.error.pixels > 0; };
+  const bool asked = !report.rows.empty() || !report.patched.empty() || report.across;
+  return asked && all_hold(report) && std::ranges::all_of(report.patched, measured);
 }
 
 namespace {
 
 std::string split_verdict(const VerificationReport& report) {
-  if (report.rows.empty()) return "Nothing is proven: no split run was compared with the whole run.";
+  if (report.rows.empty())
+    return report.across || !report.patched.empty()
+               ? "No split was asked for."
+               : "Nothing is proven: no split run was compared with the whole run.";
   std::vector<SplitRow> different;
   for (const auto& row : report.rows) {
     if (!row.identical()) different.push_back(row);
@@ -193,6 +210,8 @@ std::string split_verdict(const VerificationReport& report) {
   const std::string runs = "the runs over " + listed(run_names(report.rows));
   if (counts.answered == 0)
     return "Nothing is proven: " + runs + " hold no request that was answered in both runs.";
+  if (counts.values() == 0)
+    return "Nothing is proven: what was answered in " + runs + " holds no token, no digest and no medium.";
   return "Splitting changed nothing: " + runs + " gave the same bits as the whole run (" +
          run_name(report.reference) + "), each in " + counted(counts.requests, "request") + ", " +
          counted(counts.tokens, "token") + " and " + counted(counts.digests, "digest") + " of layers" +

@@ -39,6 +39,7 @@ struct SplitRow {
   std::vector<std::string> notes;
 
   bool identical() const { return differences == 0; }
+  bool compared_something() const { return compared.answered > 0 && compared.values() > 0; }
   bool operator==(const SplitRow&) const = default;
 };
 
@@ -69,6 +70,7 @@ struct AcrossRow {
   std::vector<std::string> notes;
 
   bool agrees() const { return differences == 0; }
+  bool compared_something() const { return compared.answered > 0 && across.held() > 0; }
   bool operator==(const AcrossRow&) const = default;
 };
 
@@ -94,9 +96,13 @@ SplitRow make_row(RunFigures run, const Comparison& comparison);
 
 AcrossRow make_across(RunFigures run, const Comparison& comparison);  // of two kinds of device
 
-// Whether every row is identical, and there is one, and it compared an answered request, and the devices
-// agree where two were compared: what exit code 0 stands for.
+// Whether every split is identical, and there is one, and each compared something, and the devices agree
+// where two were compared.
 bool proven(const VerificationReport& report);
+
+// What exit code 0 stands for: something was asked for, and of all that was, something was compared; every
+// split is identical, and two devices agree. How far patches are from the whole decides nothing.
+bool passed(const VerificationReport& report);
 
 // One sentence with a full stop: splitting changed nothing, or what it changed first, or why nothing is
 // proven. One more where two devices were compared.

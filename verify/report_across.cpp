@@ -38,6 +38,8 @@ std::string verdict(const AcrossRow& row) {
            " above the tolerance, the first: " + (row.first ? sentence(*row.first) : "no details") + ".";
   }
   if (row.compared.answered == 0) return "Of the devices nothing is known: both answered no request.";
+  if (!row.compared_something())
+    return "Of the devices nothing is known: nothing of what both answered was held against the other.";
   return "The devices agree: " + sentence(row.across) + ".";
 }
 

@@ -104,6 +104,7 @@ Json to_json(const VerificationReport& report) {
       {"format_version", kFormatVersion},
       {"verdict", verdict(report)},
       {"proven", proven(report)},
+      {"passed", passed(report)},
       {"model", report.model},
       {"tensors_sha256", report.tensors_sha256},
       {"shape", report.shape},

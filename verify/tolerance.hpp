@@ -24,13 +24,14 @@ enum class DeviceOp : std::uint8_t {
   attention,
   attention_weights,  // of one head over all keys, which the times of words are read from
   frame,              // end to end: the colours of a picture's pixels
+  latent,             // end to end: what a picture is decoded from
   logprob,            // end to end: the model's log-probability of a token
 };
 
 // Of a logprob: the largest difference, in nats. Of a frame: the mean difference of a sample's colours, in
-// 1/255 of their range. Of the others: the largest difference between elements of
-// one result, over the largest element of what is right. Roundings of a sum add up with the root of its
-// elements' number: a product's row holds up to kSummed inputs, and for more allowed_for says.
+// 1/255 of their range. Of the others, latents too: the largest difference between elements of one result,
+// over the largest element of what is right. Roundings of a sum add up with the root of its elements' number:
+// a product's row holds up to kSummed inputs, and for more allowed_for says.
 inline constexpr std::int64_t kSummed = 256;
 struct Tolerance {
   DeviceOp operation;

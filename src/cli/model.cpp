@@ -9,6 +9,7 @@
 #include "pipeline/picture_request.hpp"
 #include "recipe/build.hpp"
 #include "recipe/refinement_recipe.hpp"
+#include "text/sentencepiece_folder.hpp"
 #include "text/tokenizer.hpp"
 
 namespace diffuse {
@@ -68,31 +69,32 @@ Examination judge_pipeline(const fs::path& index) {
 
 // Digest of every small file that says how a model computes, reads and writes: of these names, in `folders`.
 std::string configs_hash(const fs::path& root, const std::vector<std::string>& folders) {
-  constexpr std::array<std::string_view, 15> kNames = {"config.json",
-                                                       "generation_config.json",
-                                                       "model_index.json",
-                                                       "scheduler_config.json",
-                                                       "tokenizer.json",
-                                                       "tokenizer_config.json",
-                                                       "special_tokens_map.json",
-                                                       "added_tokens.json",
-                                                       "vocab.json",
-                                                       "merges.txt",
-                                                       "chat_template.jinja",
-                                                       "chat_template.json",
-                                                       "preprocessor_config.json",
-                                                       "spiece.model",
-                                                       "tokenizer.model"};
+  constexpr std::array<std::string_view, 13> kConfigs = {"config.json",
+                                                         "generation_config.json",
+                                                         "model_index.json",
+                                                         "scheduler_config.json",
+                                                         "tokenizer.json",
+                                                         "tokenizer_config.json",
+                                                         "special_tokens_map.json",
+                                                         "added_tokens.json",
+                                                         "vocab.json",
+                                                         "merges.txt",
+                                                         "chat_template.jinja",
+                                                         "chat_template.json",
+                                                         "preprocessor_config.json"};
   constexpr std::uint64_t kLargest = 1U << 30;
   Sha256 sha;
   for (const auto& folder : folders) {
-    for (const auto name : kNames) {
+    const auto add = [&](std::string_view name) {
       const auto path = root / folder / name;
-      if (!fs::is_regular_file(path)) continue;
+      if (!fs::is_regular_file(path)) return;
       sha.update(folder + "/" + std::string(name) + "\n");
       const auto text = read_file(path, kLargest);
       sha.update(sha256_hex(std::as_bytes(std::span(text))));
-    }
+    };
+    std::for_each(kConfigs.begin(), kConfigs.end(), add);
+    const auto models = sentencepiece_names();
+    std::for_each(models.begin(), models.end(), add);
   }
   return sha.hex_digest();
 }

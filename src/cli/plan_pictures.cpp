@@ -44,9 +44,10 @@ PicturePlan plan_pictures(const Recipe& recipe, const Plan& plan, const PictureP
   const auto& defaults = stack.defaults;
   const auto& codec = *recipe.video;
   const auto or_own = [](std::int64_t given, std::int64_t own) { return given > 0 ? given : own; };
-  const PictureSize size = {.frames = or_own(flags.frames, defaults.frames),
-                            .height = or_own(flags.height, defaults.height),
-                            .width = or_own(flags.width, defaults.width)};
+  const auto own = own_size(stack, codec.space_scale(), codec.time_scale());
+  const PictureSize size = {.frames = or_own(flags.frames, own.frames),
+                            .height = or_own(flags.height, own.height),
+                            .width = or_own(flags.width, own.width)};
   PicturePlan pictures;
   pictures.size = size;
   TokenGrid grid;

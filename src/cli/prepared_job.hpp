@@ -39,9 +39,12 @@ struct PictureJob {
 using PreparedJob = std::variant<TokenJob, PictureJob>;
 
 // On rank 0. `kv_pages`: that every stage has room for. `settings` count for pictures only. Throws usage
-// where they ask for what the codec does not have.
+// where they ask for what the codec does not have, or for patches that no step of any request is cut into.
 PreparedJob prepare_job(const Job& job, const Model& model, std::int64_t kv_pages,
                         const PictureSettings& settings);
+
+// Why a request cannot be run; empty where it can.
+const std::string& problem_of(const PreparedJob& job, std::size_t request);
 
 // Of each request, in job order.
 std::vector<std::uint64_t> seeds_of(const PreparedJob& job);

@@ -64,19 +64,30 @@ bool is_of(const Json& provenance, const Json& identity, std::initializer_list<s
          });
 }
 
-// The requests of an output that is the whole result of this very run already; empty where it is not.
-Finished whole_result(const RunFlags& flags, std::size_t requests, const Json& identity) {
+// What an output holds of this very run already.
+struct Earlier {
+  Finished finished;   // empty where it is not this run's, or not finished
+  bool whole = false;  // there is nothing left to do
+};
+
+// What was bad is finished only if it still is: more memory, or another build, may answer it.
+Earlier earlier_result(const RunFlags& flags, const PreparedJob& job, const Json& identity) {
+  const auto requests = seeds_of(job).size();
   if (flags.no_resume || !fs::exists(flags.output)) return {};
   auto result = read_result(flags.output);
   if (result.requests.size() != requests) return {};
   if (!is_of(result.provenance, identity, {provenance_key::kPatches, provenance_key::kTiles})) return {};
-  Finished finished;
+  Earlier earlier{.finished = {}, .whole = true};
   for (std::size_t i = 0; i < requests; ++i) {
     auto& request = result.requests[i];
     if (request.status == Status::unfinished || (flags.trace && lacks_trace(request))) return {};
-    finished.emplace(i, std::move(request));
+    if (request.status == Status::bad && problem_of(job, i).empty()) {
+      earlier.whole = false;
+    } else {
+      earlier.finished.emplace(i, std::move(request));
+    }
   }
-  return finished;
+  return earlier;
 }
 
 // Rank 0's side of a run that writes files.
@@ -89,13 +100,14 @@ class Recorder {
     const auto identity = journal_identity(provenance).dump();
     kept_.emplace(flags_.output, digest64(std::as_bytes(std::span(identity))));
     const auto path = Journal::path_of(flags_.output);
+    Earlier result;
     if (!fs::exists(path)) {
-      auto whole = whole_result(flags_, seeds.size(), journal_identity(provenance));
-      nothing_to_do_ = !whole.empty();
+      result = earlier_result(flags_, job, journal_identity(provenance));
+      nothing_to_do_ = result.whole && !result.finished.empty();
       if (nothing_to_do_) {
         log_.line("'" + flags_.output +
                   "' holds the whole result of this job already; --no-resume runs it again");
-        return {.finished = std::move(whole)};
+        return {.finished = std::move(result.finished)};
       }
     }
     if (flags_.no_resume) {
@@ -107,7 +119,12 @@ class Recorder {
     if (!journal_->locked())
       log_.warn("this file system has no locks: nothing keeps a second run off the journal");
     if (!journal_->resumed() || journal_->seeds().empty()) journal_->write_seeds(seeds);
+    for (const auto& [index, request] : result.finished) journal_->append(index, request);
     EarlierWork earlier{.finished = journal_->take_finished(), .windows = journal_->take_windows()};
+    earlier.finished.merge(result.finished);
+    std::erase_if(earlier.finished, [&](const auto& entry) {
+      return entry.second.status == Status::bad && problem_of(job, entry.first).empty();
+    });
     // Digests that are asked for only now are worth running again, and windows are kept without theirs.
     if (flags_.trace) {
       std::erase_if(earlier.finished, [](const auto& entry) { return lacks_trace(entry.second); });

@@ -129,6 +129,10 @@ JobOutcome run_pictures(const Running& run, const PictureJob& job) {
     outcome.stopped = true;
     return outcome;
   }
+  const auto cut = most_patches(job.requests, *patches);
+  if (const std::int64_t asked = patches->settings.patches; cut < asked && !job.max_error)
+    run.ranks.log().line("of " + std::to_string(asked) + " patches the largest picture has room for " +
+                         std::to_string(cut));
   auto finished =
       run.loaded(outcome.result, run.provenance(maker.target(), maker.hashes()), settings_of(job, *patches))
           .finished;

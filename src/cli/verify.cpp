@@ -84,12 +84,14 @@ class Verifier {
         ranks_.together("reading which splits are asked for", [&] { return splits_asked_for(); });
     prepare_requests(splits);
 
+    const auto compared = ranks_.together("reading --ranks", [&] { return splits_to_compare(splits); });
+
     const auto reference = run_split(flags_.reference_ranks, {}, false);
     start_report(reference);
     if (!flags_.against.empty()) compare_devices();
     Result last = reference.second.result;
     bool flip = flags_.flip;
-    for (const auto count : splits) {
+    for (const auto count : compared) {
       auto split = run_split(count, flags_.compute.slices, flip);
       flip = false;
       if (!ranks_.root()) continue;
@@ -175,7 +177,7 @@ class Verifier {
                               {.processor = processor_, .flags = flags_.compute, .requests = job}, false);
     if (!ranks_.root()) return;
     report_.patched.push_back({.ranks = count,
-                               .patches = patches,
+                               .patches = most_patches(std::get<PictureJob>(job).requests, flags),
                                .settings = (flags.whole_share ? std::string("a fifth and one")
                                                               : std::to_string(flags.settings.whole_first)) +
                                            " whole, " +
@@ -203,6 +205,23 @@ class Verifier {
     }
     if (splits.empty()) throw_usage("a split needs ranks: start it with mpirun -n 2 or more, or say --ranks");
     if (flags_.reference_ranks > size) throw_usage("--reference-ranks is more than mpirun started");
+    return splits;
+  }
+
+  // The reference run again would be the same whatever splitting does: such a split says nothing.
+  std::vector<std::int64_t> splits_to_compare(std::vector<std::int64_t> splits) const {
+    const auto same = [&](const Plan& plan) {
+      const auto reference = plan_of(flags_.reference_ranks, {});
+      return plan.stages == reference.stages && plan.slices() == reference.slices();
+    };
+    const auto asked = splits;
+    std::erase_if(splits, [&](std::int64_t count) { return same(plan_of(count, flags_.compute.slices)); });
+    if (splits.empty() && flags_.patches.empty() && flags_.against.empty())
+      throw_usage("every split asked for is the reference itself, " +
+                  plan_of(asked.front(), flags_.compute.slices).slices() +
+                  "; say other --ranks, --slices or --reference-ranks");
+    if (splits.empty() && flags_.flip)
+      throw_usage("--flip-bit: there is no split to flip a bit in; say --ranks 2 or more");
     return splits;
   }
 
@@ -295,7 +314,7 @@ class Verifier {
     last.verification = json;
     write_result(with_ending(flags_.report, ".h5"), last);
     const auto bad = tell_of_bad(last, ranks_.log());
-    if (!proven(report_)) return static_cast<int>(ExitCode::difference);
+    if (!passed(report_)) return static_cast<int>(ExitCode::difference);
     return static_cast<int>(bad > 0 ? ExitCode::bad_data : ExitCode::done);
   }
 

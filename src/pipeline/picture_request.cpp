@@ -90,10 +90,10 @@ class Preparer {
 
  private:
   void read_size(PreparedPicture& out, const GenerateOptions& options) const {
-    const auto& defaults = stack_.defaults;
-    out.height = options.height.value_or(defaults.height);
-    out.width = options.width.value_or(defaults.width);
-    out.frames = options.num_frames.value_or(defaults.frames);
+    const auto own = own_size(stack_, side_.space_scale, side_.time_scale);
+    out.height = options.height.value_or(own.height);
+    out.width = options.width.value_or(own.width);
+    out.frames = options.num_frames.value_or(own.frames);
     out.grid = grid_of(stack_, {.frames = out.frames, .height = out.height, .width = out.width},
                        side_.space_scale, side_.time_scale);
   }
@@ -184,6 +184,20 @@ class Preparer {
 
 }  // namespace
 
+PictureSize largest_size(const Refinement& stack, std::int64_t space_scale, std::int64_t time_scale) {
+  const auto& room = stack.most_patches;
+  return {.frames = (room[0] * stack.patch.frames - 1) * time_scale + 1,
+          .height = room[1] * stack.patch.height * space_scale,
+          .width = room[2] * stack.patch.width * space_scale};
+}
+
+PictureSize own_size(const Refinement& stack, std::int64_t space_scale, std::int64_t time_scale) {
+  const auto largest = largest_size(stack, space_scale, time_scale);
+  return {.frames = std::min(stack.defaults.frames, largest.frames),
+          .height = std::min(stack.defaults.height, largest.height),
+          .width = std::min(stack.defaults.width, largest.width)};
+}
+
 TokenGrid grid_of(const Refinement& stack, const PictureSize& size, std::int64_t space_scale,
                   std::int64_t time_scale) {
   const auto& patch = stack.patch;
@@ -202,14 +216,15 @@ TokenGrid grid_of(const Refinement& stack, const PictureSize& size, std::int64_t
                    std::to_string(latent_frames) + " frames of the latent, and the stack takes " +
                    std::to_string(patch.frames) + " at once");
   grid.frames = latent_frames / patch.frames;
-  const std::array<std::pair<std::int64_t, const char*>, kAxes> axes = {
-      {{grid.frames, "num_frames"}, {grid.height, "height"}, {grid.width, "width"}}};
-  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
-    if (axes[axis].first > stack.most_patches[axis])
-      throw_bad_data(std::string("`") + axes[axis].second + "` comes to " + std::to_string(axes[axis].first) +
-                     " tokens along it, and the stack has room for " +
-                     std::to_string(stack.most_patches[axis]));
-  }
+  const auto largest = largest_size(stack, space_scale, time_scale);
+  const auto within = [](std::int64_t given, std::int64_t most, const char* name) {
+    if (given > most)
+      throw_bad_data(std::string("`") + name + "` is " + std::to_string(given) +
+                     ", and the stack has room for " + std::to_string(most));
+  };
+  within(size.frames, largest.frames, "num_frames");
+  within(size.height, largest.height, "height");
+  within(size.width, largest.width, "width");
   if (grid.frames * grid.height > kMostTokens / grid.width)
     throw_bad_data("height, width and num_frames together come to more than " + std::to_string(kMostTokens) +
                    " tokens");
@@ -301,6 +316,18 @@ Picture without_start(const PreparedPicture& request, const PatchFlags& patches)
   picture.carry_on = patches.carry_on;
   picture.scheduler = request.scheduler;
   return picture;
+}
+
+std::int64_t most_patches(std::span<const PreparedPicture> requests, const PatchFlags& patches) {
+  std::int64_t most = 1;
+  for (const auto& request : requests) {
+    if (!request.problem.empty()) continue;
+    const auto picture = without_start(request, patches);
+    const auto& [count, first, last] = picture.patches;
+    if (first + last < static_cast<std::int64_t>(picture.scheduler->steps()))
+      most = std::max(most, static_cast<std::int64_t>(picture.borders().size()) - 1);
+  }
+  return most;
 }
 
 Picture make_picture(const PreparedPicture& request, std::size_t index, std::int64_t sample,

@@ -48,6 +48,9 @@ struct PatchFlags {
 struct PictureSize {
   std::int64_t frames = 1, height = 0, width = 0;  // of pixels
 };
+// What is made where a request names no size: the family's, or the largest that the stack has room for.
+PictureSize own_size(const Refinement& stack, std::int64_t space_scale, std::int64_t time_scale);
+
 // The tokens of a picture; a latent element stands for so many pixels a side and frames. Throws bad data
 // where the stack does not make that size.
 TokenGrid grid_of(const Refinement& stack, const PictureSize& size, std::int64_t space_scale,
@@ -87,6 +90,10 @@ std::vector<float> start_latents(const PreparedPicture& request, const Refinemen
 // One sample, before its first step; `starts` as above.
 Picture make_picture(const PreparedPicture& request, std::size_t index, std::int64_t sample,
                      std::span<const float> starts, const PatchFlags& patches, const Refinement& stack);
+
+// The most patches that a step of any of them is cut into: no more than it has tokens, and 1 where all steps
+// are whole. Bad requests do not count.
+std::int64_t most_patches(std::span<const PreparedPicture> requests, const PatchFlags& patches);
 
 // Throws bad data for a key of `generate` that means nothing to a picture.
 void check_picture_keys(const Json& generate, const std::string& what);

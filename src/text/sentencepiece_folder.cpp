@@ -11,14 +11,16 @@
 namespace diffuse {
 namespace {
 
-constexpr std::array kModelNames = {"spiece.model", "sentencepiece.bpe.model", "tokenizer.model",
-                                    "sentencepiece.model"};
 constexpr const char* kSourceName = "source.spm";
 constexpr const char* kTargetName = "target.spm";
+constexpr std::array<std::string_view, 6> kNames = {"spiece.model",    "sentencepiece.bpe.model",
+                                                    "tokenizer.model", "sentencepiece.model",
+                                                    kSourceName,       kTargetName};
+constexpr auto kModelNames = std::span(kNames).first<4>();  // of one for both languages
 constexpr const char* kMetaspace = "\u2581";
 
 std::filesystem::path model_path(const std::filesystem::path& folder) {
-  for (const auto* name : kModelNames) {
+  for (const auto name : kModelNames) {
     if (std::filesystem::exists(folder / name)) return folder / name;
   }
   throw_missing("'" + folder.string() + "' has no sentencepiece model under a name that is known");
@@ -320,10 +322,14 @@ void find_class(const std::filesystem::path& folder, Json& config) {
 
 }  // namespace
 
+std::span<const std::string_view> sentencepiece_names() {
+  return kNames;
+}
+
 bool has_sentencepiece_model(const std::filesystem::path& folder) {
   return std::filesystem::exists(folder / kSourceName) ||
          std::any_of(kModelNames.begin(), kModelNames.end(),
-                     [&](const auto* name) { return std::filesystem::exists(folder / name); });
+                     [&](std::string_view name) { return std::filesystem::exists(folder / name); });
 }
 
 TokenizerParts read_sentencepiece_folder(const std::filesystem::path& folder, Json& config) {

@@ -4,11 +4,16 @@
 // tokenizer class that tokenizer_config.json names, as transformers has them.
 
 #include <filesystem>
+#include <span>
+#include <string_view>
 
 #include "core/json.hpp"
 #include "text/tokenizer_parts.hpp"
 
 namespace diffuse {
+
+// The names that such models have, in the order of preference.
+std::span<const std::string_view> sentencepiece_names();
 
 bool has_sentencepiece_model(const std::filesystem::path& folder);
 

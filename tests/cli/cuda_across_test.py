@@ -50,18 +50,22 @@ class AcrossTest(CudaTest):
     def test_pictures_are_held_by_their_pixels(self):
         prompts = ["a red circle moving left on a blue background"]
         self.pack("job.h5", prompts, model=PROJECT / "demo" / "wan", num_inference_steps=2, guidance_scale=1, height=32, width=32,
-                  num_frames=5, max_sequence_length=32)
+                  num_frames=5, max_sequence_length=32, output_type="both")
         for compute in ("f32", "bf16"):
             with self.subTest(compute=compute):
                 done, report = self.against("--compute", compute, ranks=1)
-                self.assertTrue(report["proven"])
+                self.assertEqual((report["rows"], report["proven"], report["passed"]), ([], False, True), "one rank is no split")
                 found = report["across"]["across"]
                 self.assertEqual(found["colours"], 5 * 32 * 32 * 3)
                 self.assertLess(found["mean_colour"], found["allowed_frame"])
+                self.assertGreater(found["latents"], 0)
+                self.assertLess(found["largest_latent"], found["allowed_latent"])
+                print(f"{compute}: frames {found['mean_colour']:.2g}, latents {found['largest_latent']:.2g}", flush=True)
                 self.assertIn("| frame | ", done.out)
         done, report = self.against("--compute", "f32", ranks=1, code=1, DIFFUSE_STANDIN_CUBLASLT="wrong")
-        self.assertTrue(report["rows"][0]["identical"])
+        self.assertFalse(report["passed"])
         self.assertEqual(report["across"]["first_difference"]["what"], "media")
+        self.assertEqual(report["across"]["differences"], 2, "its latent too")
 
     def test_results_of_two_devices_are_compared_alike(self):
         self.pack("job.h5", stories(2, 3, 6), logprobs=3)

@@ -108,7 +108,16 @@ class PicturesTest(CommandLineTest):
         self.assertEqual(both, alone)
         self.assertEqual(len(both) % 64, 4 * size["channels"] * size["frames"] * size["height"] * size["width"] % 64)
         self.assertEqual(sorted(path.name for path in (self.folder / "files").glob("latent*")), ["latent.latent.npy"])
-        self.diffuse("verify", "job.h5", "-o", "report", "--ranks", 1, "--patches", 2, "--whole-steps", "2,0")
+        report = ["verify", "job.h5", "-o", "report", "--ranks", 1]
+        self.assertIn("nothing is cut", self.diffuse(*report, "--patches", 2, "--whole-steps", "2,0", code=2).err)
+        said = self.diffuse(*report, "--patches", 4000, "--whole-steps", "1,0", "--extrapolate", "off")
+        self.assertIn("No split was asked for", said.out)
+        found = json.loads((self.folder / "report.json").read_text())
+        tokens = self.json("plan", DEMO, "--ranks", 1, "--height", SIZE["height"], "--width", SIZE["width"], "--num-frames",
+                           SIZE["num_frames"], "--json")["pictures"]["tokens"]
+        self.assertEqual((found["rows"], found["proven"], found["passed"]), ([], False, True))
+        self.assertEqual([row["patches"] for row in found["patched"]], [tokens], "as many as can be cut, not as were asked for")
+        self.assertIn(f"room for {tokens}", said.err)
 
     def pixels(self, result):
         """Of all frames of a job of one video."""
@@ -168,12 +177,12 @@ class PicturesTest(CommandLineTest):
         self.assertNotIn("holds the whole result", self.diffuse("run", "job.h5", "-o", "tiled.h5").err)
         self.assertIn("32 would do", self.diffuse("run", "job.h5", "-o", "x.h5", "--tile", 33, code=2).err)
         self.assertIn("would do", self.diffuse("plan", DEMO, "--ranks", 2, "--tile", 1, code=2).err)
-        size = ["--height", 480, "--width", 832, "--num-frames", 81]
-        plain = self.json("plan", DEMO, "--ranks", 2, *size, "--json")["pictures"]["decoding"]
-        tiled = self.json("plan", DEMO, "--ranks", 2, *size, "--tile", 256, "--json")["pictures"]["decoding"]
+        # Without a size it is the family's, as far as the stack has room: this one is of 64 tokens a side.
+        plain = self.json("plan", DEMO, "--ranks", 2, "--json")["pictures"]["decoding"]
+        tiled = self.json("plan", DEMO, "--ranks", 2, "--tile", 128, "--json")["pictures"]["decoding"]
         self.assertEqual(plain["bytes"], tiled["bytes"])
         self.assertNotIn("tiled_bytes", plain)
-        frames = 81 * 480 * 832 * 3
+        frames = 81 * 256 * 256 * 3
         self.assertTrue(5 * frames < tiled["tiled_bytes"] < tiled["bytes"] + 4 * frames)
 
     def test_an_error_budget_chooses_patches(self):
@@ -252,7 +261,8 @@ class PicturesTest(CommandLineTest):
         self.assert_identical("one.h5", "three.h5")
         self.assertIn("differ", self.diffuse("compare", "whole.h5", "one.h5", code=1).out)
         for flags, said in ((["--patches", 2, "--whole-steps", "3"], "8,0"), (["--whole-steps", "3,1"], "say --patches"),
-                            (["--patches", 2, "--whole-steps", "0,1"], "first step must be whole")):
+                            (["--patches", 2, "--whole-steps", "0,1"], "first step must be whole"),
+                            (["--patches", 2, "--whole-steps", "11,1"], "nothing is cut")):
             self.assertIn(said, self.diffuse("run", "job.h5", "-o", "x.h5", *flags, code=2).err)
 
     def test_a_stopped_run_goes_on_from_its_step(self):
@@ -351,6 +361,11 @@ class PicturesTest(CommandLineTest):
         text = (self.folder / "model" / "tokenizer" / "tokenizer_config.json").read_text()
         self.write("model/tokenizer/tokenizer_config.json", {**json.loads(text), "model_max_length": 63})
         self.assertNotIn("whole result", self.diffuse("run", "job.h5", "-o", "out.h5", "--trace").err)
+        for name in ("sentencepiece.model", "source.spm"):  # that others read, and that a text is not made of in silence
+            with self.subTest(name=name):
+                self.write("model/tokenizer/" + name, b"another")
+                self.assertNotIn("whole result", self.diffuse("run", "job.h5", "-o", "out.h5").err)
+                self.assertIn("whole result", self.diffuse("run", "job.h5", "-o", "out.h5").err)
 
     def test_what_is_of_text_and_what_is_of_pictures(self):
         self.assertIn("makes pictures", self.diffuse("check", DEMO, "--probe", code=69).err)

@@ -94,6 +94,13 @@ class JobTest(CommandLineTest):
         shown = self.shown("out.h5")
         self.assertEqual(shown["small"]["status"], "done")
         self.assertIn("--kv-memory", shown["large"]["message"])
+        # What was bad is tried again, and the others are kept.
+        said = self.diffuse("run", "job.h5", "-o", "out.h5", "--kv-memory", "1M", code=65).err
+        self.assertIn("whole result", said)
+        said = self.diffuse("run", "job.h5", "-o", "out.h5").err
+        self.assertIn("1 of 2 requests were finished before", said)
+        self.diffuse("run", "job.h5", "-o", "fresh.h5")
+        self.assert_identical("fresh.h5", "out.h5")
 
     def test_a_folder_without_a_tokenizer(self):
         model = DATA / "golden" / "qwen2"

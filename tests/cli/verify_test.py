@@ -45,6 +45,17 @@ class VerifyTest(CommandLineTest):
         self.assertIn("640", said[0])
         self.diffuse("verify", "job.h5", "-o", "report", "--flip-bit", ranks=2, code=1)
 
+    def test_the_reference_again_proves_nothing(self):
+        self.pack("job.h5", stories(2, 3, 5))
+        self.fails(2, "reference itself", "verify", "job.h5", "-o", "report", "--ranks", 1)
+        said = self.diffuse("verify", "job.h5", "-o", "report", "--reference-ranks", 2, "--ranks", 2, ranks=2, code=2).err
+        self.assertIn("reference itself", said)
+        self.assertFalse((self.folder / "report.md").exists())
+        self.diffuse("verify", "job.h5", "-o", "report", "--ranks", "1,2", ranks=2)
+        report = json.loads((self.folder / "report.json").read_text())
+        self.assertEqual([row["run"]["ranks"] for row in report["rows"]], [2], report)
+        self.assertTrue(report["proven"] and report["passed"])
+
     def test_what_cannot_be_verified(self):
         self.pack("job.h5", stories(1))
         self.fails(2, "mpirun", "verify", "job.h5", "-o", "report")

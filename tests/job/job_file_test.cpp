@@ -214,7 +214,8 @@ TEST_F(JobFile, names_are_checked) {
                 h5::write_attribute(file, "modle", "m");
               }),
               HasSubstr("'model'"));
-  EXPECT_THAT(error([](hid_t file) { h5::write_strings(file, "image", {"x"}); }), HasSubstr("no media yet"));
+  EXPECT_THAT(error([](hid_t file) { h5::write_strings(file, "image", {"x"}); }),
+              HasSubstr("reads no pictures or videos yet"));
   EXPECT_THAT(error([](hid_t) {}), HasSubstr("none of"));
   EXPECT_THAT(error([](hid_t file) {
                 tokens(file, {0, 1}, {1});

@@ -26,7 +26,8 @@ TEST(Tolerances, HaveOneRowWithAReasonForEachOperationAndMode) {
     EXPECT_FALSE(row.reason.empty());
     EXPECT_NE(name_of(row.operation), "?");
     EXPECT_GE(row.allowed, 0);
-    const bool end_to_end = row.operation == DeviceOp::logprob || row.operation == DeviceOp::frame;
+    const bool end_to_end = row.operation == DeviceOp::logprob || row.operation == DeviceOp::frame ||
+                            row.operation == DeviceOp::latent;
     EXPECT_LE(row.allowed, end_to_end ? 0.25 : 2e-3);
     EXPECT_EQ(&tolerance(row.operation, row.compute), &row);
   }
@@ -232,11 +233,54 @@ TEST(Across, EndsAndTextsOfEqualTokensAreEqual) {
   EXPECT_THROW(against([](Sample& sample) { sample.tokens.pop_back(); }), Error);
 }
 
+TEST(Across, LatentsAreHeldAgainstEachOtherByTheirLargest) {
+  const auto with = [](std::vector<float> values) {
+    return [values = std::move(values)](Sample& sample) {
+      sample = {};
+      sample.latent = LatentArray{.channels = 1, .frames = 1, .height = 1, .width = 3, .values = values};
+    };
+  };
+  auto whole = result_on("cpu", "avx2", "f32");
+  with({4, 0, -8})(whole.requests[0].samples[0]);
+  const auto of = [&](std::vector<float> values) {
+    auto split = result_on("cuda", "sm_90", "f32");
+    with(std::move(values))(split.requests[0].samples[0]);
+    return compare(whole, split);
+  };
+  const auto near = of({4, 0.0004F, -8});
+  EXPECT_TRUE(near.agrees()) << verdict(near);
+  EXPECT_NEAR(near.across->largest_latent, 0.00005, 1e-7);
+  EXPECT_EQ(near.across->latents, 3U);
+  EXPECT_EQ(near.compared.media, 3U);
+  EXPECT_THAT(verdict(near), HasSubstr("3 elements of latents"));
+  const auto far = of({4, 0.002F, -8});
+  ASSERT_EQ(far.differences.size(), 1U);
+  EXPECT_EQ(far.differences[0].what, What::latent);
+  EXPECT_EQ(of({4, NAN, -8}).differences.size(), 1U);
+  EXPECT_EQ(of({4, 0}).differences.size(), 1U);
+}
+
+TEST(Across, WhatWasNotHeldAgainstAnythingDoesNotAgree) {
+  const auto empty = [](const std::string& backend) {
+    auto result = result_on(backend, "x", "f32");
+    result.requests[0].samples[0] = {};
+    return result;
+  };
+  const auto comparison = compare(empty("cpu"), empty("cuda"));
+  EXPECT_THAT(verdict(comparison), HasSubstr("nothing that was answered could be compared"));
+  VerificationReport report;
+  report.across = make_across({}, comparison);
+  EXPECT_FALSE(passed(report));
+  EXPECT_THAT(verdict(report), HasSubstr("nothing is known"));
+}
+
 TEST(Across, AReportSaysItAndIsReadBack) {
   VerificationReport report;
-  report.rows.push_back({.run = {}, .compared = {.answered = 1}, .differences = 0, .first = {}, .notes = {}});
+  report.rows.push_back(
+      {.run = {}, .compared = {.answered = 1, .tokens = 1}, .differences = 0, .first = {}, .notes = {}});
   report.across = make_across({}, against([](Sample&) {}));
   EXPECT_TRUE(proven(report));
+  EXPECT_TRUE(passed(report));
   EXPECT_THAT(to_markdown(report), HasSubstr("| logprob | 0.001 |"));
   EXPECT_EQ(report_from_json(to_json(report)), report);
 

@@ -106,9 +106,26 @@ TEST(Report, NothingComparedIsNoProof) {
   report.rows[2].compared.answered = 0;
   EXPECT_FALSE(proven(report));
   EXPECT_THAT(verdict(report), HasSubstr("Nothing is proven"));
+  report.rows[2].compared = {.requests = 8, .answered = 8, .samples = 8};
+  EXPECT_FALSE(proven(report));
+  EXPECT_FALSE(passed(report));
+  EXPECT_THAT(verdict(report), HasSubstr("holds no token, no digest and no medium"));
   report.rows.clear();
   EXPECT_FALSE(proven(report));
+  EXPECT_FALSE(passed(report));
   EXPECT_THAT(verdict(report), HasSubstr("Nothing is proven: no split run"));
+}
+
+TEST(Report, PatchesAloneProveNothingAndPass) {
+  auto report = make_report();
+  report.rows.clear();
+  report.patched = {{.ranks = 1, .patches = 2, .settings = "", .error = {.pixels = 12}}};
+  EXPECT_FALSE(proven(report));
+  EXPECT_TRUE(passed(report));
+  EXPECT_EQ(verdict(report), "No split was asked for.");
+  report.patched[0].error.pixels = 0;
+  EXPECT_FALSE(passed(report));
+  EXPECT_THAT(to_markdown(report), HasSubstr("nothing compared"));
 }
 
 TEST(Report, PatchesAreNamed) {
@@ -251,7 +268,7 @@ TEST(Report, JsonThatLacksOrSpoilsAMemberIsRefusedByName) {
   };
   for (const auto& [pointer, path] : objects) {
     for (const auto& [key, value] : good[Json::json_pointer(pointer)].items()) {
-      if (pointer.empty() && (key == "verdict" || key == "proven")) continue;  // said anew from the rest
+      if (pointer.empty() && (key == "verdict" || key == "proven" || key == "passed")) continue;  // said anew from the rest
       Json damaged = good;
       damaged[Json::json_pointer(pointer)].erase(key);
       expect_bad_data(damaged, path + "." + key + ": missing");

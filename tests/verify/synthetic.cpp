@@ -32,6 +32,30 @@ float make_logprob(Dice& dice) {
   }
 }
 
+double make_time(Dice& dice) {
+  return static_cast<double>(dice.below(100000)) / 1000.0;
+}
+
+Transcript make_transcript(Dice& dice) {
+  Transcript transcript;
+  transcript.text = make_text(dice, dice.between(1, 9));
+  transcript.language = "en";
+  transcript.with_words = true;
+  transcript.duration = make_time(dice);
+  for (auto count = dice.between(1, 4); count > 0; --count) {
+    TranscriptSegment segment;
+    segment.start = make_time(dice);
+    segment.end = make_time(dice);
+    segment.text = make_text(dice, dice.between(1, 9));
+    segment.tokens.push_back(static_cast<std::int32_t>(dice.below(50000)));
+    segment.avg_logprob = static_cast<double>(make_logprob(dice));
+    for (auto words = dice.between(1, 3); words > 0; --words)
+      segment.words.push_back({make_text(dice, 2), make_time(dice), make_time(dice), 0.5});
+    transcript.segments.push_back(std::move(segment));
+  }
+  return transcript;
+}
+
 Sample make_sample(Dice& dice, std::int64_t prompt_tokens) {
   Sample sample;
   const auto generated = dice.between(1, 12);
@@ -51,6 +75,7 @@ Sample make_sample(Dice& dice, std::int64_t prompt_tokens) {
   sample.trace.positions = prompt_tokens + generated - 1;
   for (std::int64_t i = 0; i < sample.trace.layers * sample.trace.positions; ++i)
     sample.trace.digests.push_back(dice.bits());
+  sample.transcript = make_transcript(dice);
   return sample;
 }
 
@@ -201,6 +226,51 @@ Difference mutate_sample(Sample& sample, Mutation mutation, Dice& dice) {
   }
 }
 
+double flipped(double value, std::uint64_t bit) {
+  return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) ^ (std::uint64_t{1} << bit));
+}
+
+Difference mutate_transcript(std::optional<Transcript>& transcript, Mutation mutation, Dice& dice) {
+  Difference expected{.what = What::transcript};
+  if (mutation == Mutation::transcript_lost) {
+    transcript.reset();
+    expected.split = "none";
+    return expected;
+  }
+  if (mutation == Mutation::transcript_duration) {
+    transcript->duration = flipped(transcript->duration, dice.below(63));
+    return expected;
+  }
+  auto& segments = transcript->segments;
+  const auto at = dice.below(segments.size());
+  auto& segment = segments[at];
+  expected.position = static_cast<std::int64_t>(at);
+  switch (mutation) {
+    case Mutation::segment_lost:
+      expected.position = static_cast<std::int64_t>(segments.size()) - 1;
+      expected.count = 10 + 4 * segments.back().words.size();
+      expected.split = "none";
+      segments.pop_back();
+      break;
+    case Mutation::segment_time: {
+      auto& time = dice.below(2) == 0 ? segment.start : segment.end;
+      time = flipped(time, dice.below(63));  // the last: zero and minus zero
+      break;
+    }
+    case Mutation::segment_token:
+      segment.tokens.back() ^= 1 << dice.below(16);
+      break;
+    case Mutation::segment_figure:
+      segment.no_speech_prob = flipped(segment.no_speech_prob, 63);
+      break;
+    default: {  // word_time
+      auto& word = segment.words[dice.below(segment.words.size())];
+      word.end = flipped(word.end, dice.below(52));
+    }
+  }
+  return expected;
+}
+
 Difference mutate_requests(std::vector<RequestResult>& requests, Mutation mutation, Dice& dice) {
   const auto at = dice.below(requests.size());
   const auto offset = static_cast<std::ptrdiff_t>(at);
@@ -312,12 +382,23 @@ std::vector<Mutation> all_mutations() {
 }
 
 std::string name_of(Mutation mutation) {
-  constexpr std::array<const char*, 26> kNames = {
-      "digest_bit",   "token",         "token_lost",    "token_added",  "text_character",   "text_cut",
-      "text_longer",  "finish",        "logprob_bit",   "logprob_lost", "top_id",           "top_value_bit",
-      "top_dropped",  "trace_dropped", "trace_cut",     "sample_added", "sample_lost",      "status",
-      "message",      "seed",          "prompt_tokens", "sha256",       "requests_swapped", "request_moved",
-      "request_lost", "request_added"};
+  constexpr std::array<const char*, 33> kNames = {"digest_bit",      "token",
+                                                  "token_lost",      "token_added",
+                                                  "text_character",  "text_cut",
+                                                  "text_longer",     "finish",
+                                                  "logprob_bit",     "logprob_lost",
+                                                  "top_id",          "top_value_bit",
+                                                  "top_dropped",     "trace_dropped",
+                                                  "trace_cut",       "sample_added",
+                                                  "sample_lost",     "status",
+                                                  "message",         "seed",
+                                                  "prompt_tokens",   "sha256",
+                                                  "transcript_lost", "transcript_duration",
+                                                  "segment_lost",    "segment_time",
+                                                  "segment_token",   "segment_figure",
+                                                  "word_time",       "requests_swapped",
+                                                  "request_moved",   "request_lost",
+                                                  "request_added"};
   return kNames.at(static_cast<std::size_t>(mutation));
 }
 
@@ -375,7 +456,9 @@ Mutated mutate(const Result& original, Mutation mutation, std::uint64_t seed) {
     }
     default: {
       const std::string id = request.id;
-      out.expected = mutate_sample(sample, mutation, dice);
+      out.expected = mutation >= Mutation::transcript_lost
+                         ? mutate_transcript(sample.transcript, mutation, dice)
+                         : mutate_sample(sample, mutation, dice);
       out.expected.request = id;
       out.expected.sample = index;
     }
