@@ -3,11 +3,17 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <utility>
+#include <variant>
+#include <vector>
 
+#include "backend/backend.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "cli/commands.hpp"
+#include "cli/model.hpp"
 #include "cli/places.hpp"
+#include "cli/prepared_job.hpp"
 #include "core/error.hpp"
 #include "job/job_file.hpp"
 #include "job/spec.hpp"
@@ -31,7 +37,7 @@ void check_options(const Job& job, const std::string& what) {
   const auto with_sound =
       std::ranges::count_if(job.requests, [](const Request& r) { return r.audio.has_value(); });
   const auto of_job = what + ": generate";
-  const auto speech = parse_speech_options(job.generate, of_job);
+  const auto speech = with_sound > 0 ? parse_speech_options(job.generate, of_job) : SpeechOptions();
   const auto text = parse_generate(with_sound > 0 ? without_speech_keys(job.generate) : job.generate, of_job);
   IdleDefaults idle(job.generate);
   for (const auto& request : job.requests) {
@@ -67,6 +73,29 @@ void check_output(const PackFlags& flags) {
   }
 }
 
+// What a run would say of this job, where the model's folder is at hand. Warnings, for the job may be meant
+// for another machine, where the folder is another.
+std::vector<std::string> what_a_run_would_say(Job job) {
+  if (job.model.empty() || !std::filesystem::exists(job.model)) return {};
+  // Hours of sound are wrong in nothing that its first second is not.
+  for (auto& request : job.requests)
+    if (request.audio && std::ssize(request.audio->samples) > request.audio->rate)
+      request.audio->samples.resize(static_cast<std::size_t>(request.audio->rate));
+  std::vector<std::string> problems;
+  try {
+    const auto model = open_model(job.model, LoadMode::mmap, {});
+    constexpr auto kAnyMemory = std::numeric_limits<std::int64_t>::max() / kPageTokens;
+    const auto add = [&](const auto& prepared) {
+      for (const auto& request : prepared.requests)
+        if (!request.problem.empty()) problems.push_back("request '" + request.id + "': " + request.problem);
+    };
+    std::visit(add, prepare_job(job, model, kAnyMemory, {}));
+  } catch (const Error& problem) {
+    problems.emplace_back(problem.what());
+  }
+  return problems;
+}
+
 int pack(const PackFlags& flags) {
   check_output(flags);
   const auto check = [](const Json& object, const std::string& what) {
@@ -80,12 +109,14 @@ int pack(const PackFlags& flags) {
     auto tensor = read_only_tensor(path);
     return LatentFile{std::move(tensor.shape), std::move(tensor.values)};
   };
-  const auto job =
-      read_spec(flags.spec, flags.model, check, {.sound = media::read_speech, .latent = read_latent});
+  auto job = read_spec(flags.spec, flags.model, check, {.sound = media::read_speech, .latent = read_latent});
   check_options(job, "job spec '" + flags.spec + "'");
   write_job(flags.output, job);
-  std::printf("%s: %zu requests%s%s\n", flags.output.c_str(), job.requests.size(),
-              job.model.empty() ? "" : " for ", job.model.c_str());
+  const auto said = flags.output + ": " + std::to_string(job.requests.size()) + " requests" +
+                    (job.model.empty() ? "" : " for " + job.model);
+  for (const auto& problem : what_a_run_would_say(std::move(job)))
+    std::fprintf(stderr, "warning: %s\n", problem.c_str());
+  std::printf("%s\n", said.c_str());
   return 0;
 }
 
