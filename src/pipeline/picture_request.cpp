@@ -149,6 +149,9 @@ class Preparer {
   void check_latent(const PreparedPicture& out, const Request& request) const {
     const auto needed = out.latent_elements(stack_);
     if (request.latent.empty()) return;
+    if (request.generate.contains("seed") && !request.generate["seed"].is_null())
+      throw_bad_data(
+          "`seed` draws what a picture starts from, and its latent is that; leave one of them out");
     if (static_cast<std::int64_t>(request.latent.size()) != needed)
       throw_bad_data("its latent has " + std::to_string(request.latent.size()) + " elements, and " +
                      std::to_string(out.frames) + " frames of " + std::to_string(out.height) + " x " +
@@ -181,6 +184,16 @@ class Preparer {
   const PatchFlags& patches_;
   std::int64_t kv_pages_;
 };
+
+// A seed that draws nothing for any of them.
+void check_seed_of_all(const Job& job, const std::vector<PreparedPicture>& prepared) {
+  std::size_t given = 0;
+  for (const auto& request : prepared) given += request.problem.empty() && !request.latent.empty() ? 1 : 0;
+  const auto seed = job.generate.find("seed");
+  if (seed != job.generate.end() && !seed->is_null() && given > 0 && given == prepared.size())
+    throw_bad_data(
+        "the job's generate: `seed` draws what pictures start from, and all requests have a latent");
+}
 
 }  // namespace
 
@@ -293,6 +306,7 @@ std::vector<PreparedPicture> prepare_pictures(const Job& job, const PictureSide&
       out.problem = problem.what();
     }
   }
+  check_seed_of_all(job, prepared);
   return prepared;
 }
 

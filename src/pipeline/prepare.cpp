@@ -137,15 +137,42 @@ TokenRules rules_of(const PreparedRequest& request, std::optional<std::int32_t> 
   TokenRules rules;
   rules.least_tokens = std::max(options.min_length.value_or(generation.min_length.value_or(0)),
                                 new_tokens > 0 ? prompt + new_tokens : 0);
+  rules.most_tokens = prompt + request.max_new_tokens;
+  // The checkpoint's own least may be more than a job has room for.
+  rules.least_tokens = std::min(rules.least_tokens, rules.most_tokens);
   if (rules.least_tokens > 0) rules.end_ids = generation.eos_ids;
   if (!first && reads_encoder) first = generation.forced_bos_id;
   rules.forced_first = options.forced_bos_token_id.value_or(first.value_or(-1));
-  rules.most_tokens = prompt + request.max_new_tokens;
   if (!options.ignore_eos) rules.forced_last = generation.forced_eos_ids;
   rules.no_repeat = static_cast<std::int32_t>(
       options.no_repeat_ngram_size.value_or(generation.no_repeat_ngram_size.value_or(0)));
   rules.never = generation.bad_words;
   return rules;
+}
+
+// That the rules can be kept. `first`: what the request's language begins an answer with.
+void check_rules(const PreparedRequest& request, std::optional<std::int32_t> first, std::int64_t vocab) {
+  const auto& options = request.options;
+  const auto forced = options.forced_bos_token_id;
+  if (forced && first && *forced != *first)
+    throw_bad_data("'forced_bos_token_id' is " + std::to_string(*forced) +
+                   ", and `language` begins the answer with " + std::to_string(*first) +
+                   "; leave one of them out");
+  const auto within = [&](std::int32_t id, const char* name) {
+    if (id >= vocab)
+      throw_bad_data("'" + std::string(name) + "' is " + std::to_string(id) +
+                     ", but the model's vocabulary ends at " + std::to_string(vocab - 1));
+  };
+  within(request.rules.forced_first, "forced_bos_token_id");
+  for (const auto id : request.rules.forced_last) within(id, "forced_eos_token_id");
+  const auto at_least = [&](std::optional<std::int64_t> least, std::int64_t most, const char* name) {
+    if (least.value_or(0) > most)
+      throw_bad_data("`" + std::string(name) + "` is " + std::to_string(*least) +
+                     ", and `max_new_tokens` or the model's context ends the answer at " +
+                     std::to_string(most));
+  };
+  at_least(options.min_new_tokens, request.max_new_tokens, "min_new_tokens");
+  at_least(options.min_length, request.rules.most_tokens, "min_length");
 }
 
 bool reads_sound(const ModelLimits& limits) {
@@ -418,10 +445,8 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
         throw_bad_data(
             "'forced_bos_token_id' begins the answers of a model that reads an encoder; this one goes on "
             "with the prompt");
-      if (out.options.forced_bos_token_id.value_or(0) >= limits.vocab)
-        throw_bad_data("'forced_bos_token_id' is " + std::to_string(*out.options.forced_bos_token_id) +
-                       ", but the model's vocabulary ends at " + std::to_string(limits.vocab - 1));
       out.rules = rules_of(out, source.first, text.generation, limits.encoder != nullptr);
+      check_rules(out, source.first, limits.vocab);
       if (out.options.num_beams > 1)
         out.candidates = static_cast<std::int32_t>(beam_options(out, text.generation).candidates());
       check_memory(out, limits);

@@ -61,8 +61,11 @@ Transcriber::Transcriber(std::shared_ptr<const SpeechTokens> tokens, SpeechOptio
       history_(text_.initial_prompt) {
   if (!tokens_->multilingual()) {
     const bool english = options_.language.empty() || options_.language == "en";
-    if (!english || options_.task == SpeechTask::translate || options_.multilingual)
-      throw_bad_data("this model knows English alone: leave `language`, `task` and `multilingual` out");
+    if (!english || options_.task == SpeechTask::translate || options_.multilingual ||
+        options_.language_windows > 1)
+      throw_bad_data(
+          "this model knows English alone: leave `language`, `task`, `multilingual` and "
+          "`language_detection_segments` out");
   } else if (!options_.language.empty()) {
     const auto id = tokens_->language_id(options_.language);
     if (!id) throw_bad_data("this model does not know the language '" + options_.language + "'");

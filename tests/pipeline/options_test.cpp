@@ -206,6 +206,15 @@ TEST_F(TextOptions, WhatSaysWhatHoldsAnywayIsTaken) {
     EXPECT_EQ(request.problem, "");
 }
 
+TEST_F(TextOptions, TheLeastMustNotBeMoreThanTheMost) {
+  EXPECT_THAT(own({{"min_new_tokens", 11}, {"max_new_tokens", 10}}),
+              AllOf(HasSubstr("`min_new_tokens` is 11"), HasSubstr("10")));
+  EXPECT_THAT(own({{"min_length", 14}, {"max_new_tokens", 10}}), HasSubstr("`min_length` is 14"));
+  EXPECT_EQ(own({{"min_new_tokens", 10}, {"max_new_tokens", 10}}), "");
+  EXPECT_EQ(own({{"min_length", 13}, {"max_new_tokens", 10}}), "");
+  EXPECT_THAT(own({{"min_new_tokens", 2147483647}}), HasSubstr("`min_new_tokens`"));
+}
+
 TEST(MusicOptions, BeamsAreOfText) {
   const Subject music(kGolden / "musicgen");
   EXPECT_THAT(problem_of(music, Json::object(), text({{"early_stopping", true}})),

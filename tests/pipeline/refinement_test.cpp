@@ -285,6 +285,7 @@ TEST_F(BadPicture, EachHasItsLine) {
   EXPECT_THAT(problem(with("num_videos_per_prompt", 2)), HasSubstr("a given latent makes one"));
   EXPECT_THAT(problem([](Request& request) { request.input = Prompt{"a red &eacute; circle"}; }),
               HasSubstr("'&eacute;'"));
+  EXPECT_THAT(problem(with("seed", 3)), HasSubstr("`seed` draws"));
   EXPECT_THAT(problem([](Request& request) { request.latent.pop_back(); }), HasSubstr("start from 3072"));
   const std::vector<std::int64_t> start = {16, 3, 8, 8};  // channels, frames, height, width
   // As many elements in another order are another picture.
