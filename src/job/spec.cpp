@@ -44,9 +44,10 @@ struct SpecContext {
   const FileReaders& readers;
 };
 
+// Empty where the key is missing or null.
 std::string text_of(const Json& object, const char* key, const std::string& where) {
   const auto found = object.find(key);
-  if (found == object.end()) return {};
+  if (found == object.end() || found->is_null()) return {};
   if (!found->is_string() || found->get_ref<const std::string&>().empty())
     throw_bad_data(where + ": `" + key + "` is not a text");
   return found->get<std::string>();

@@ -147,6 +147,10 @@ TEST_F(Spec, a_picture_has_what_to_stay_away_from_and_where_to_start) {
               AllOf(HasSubstr("`latent`"), HasSubstr("NaN (number 1)")));
   EXPECT_THAT(request_error(R"({"prompt": "x", "latent": "none"})"), HasSubstr("`latent`: no such file"));
   EXPECT_THAT(request_error(R"({"prompt": "x", "negative_prompt": 5})"), HasSubstr("is not a text"));
+  const Job left_out = read(
+      R"({"requests": [{"prompt": "x", "negative_prompt": null, "latent": null, "language": null, "task": null}]})");
+  EXPECT_EQ(left_out.requests[0].language, "");
+  EXPECT_TRUE(left_out.requests[0].latent.empty());
 }
 
 TEST_F(Spec, sound_stands_alone_or_beside_text) {
