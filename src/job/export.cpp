@@ -65,6 +65,11 @@ Counts counts_of(const Result& result) {
   return counts;
 }
 
+// Pictures and latents have no tokens and no way to end.
+bool has_tokens(const Sample& sample) {
+  return !sample.tokens.empty() || (!sample.media && !sample.latent);
+}
+
 std::string counted(std::uint64_t number, const std::string& noun) {
   return std::to_string(number) + " " + noun + (number == 1 ? "" : "s");
 }
@@ -291,8 +296,9 @@ Json show_json(const Result& result, const ShowOptions& options) {
     entry["seconds"] = request->seconds;
     entry["samples"] = Json::array();
     for (const auto& sample : request->samples) {
-      Json item = {{"finish", name_of(sample.finish)}, {"tokens", sample.tokens}};
-      if (options.texts) item["text"] = shortened(sample.text, options.max_bytes);
+      Json item = Json::object();
+      if (has_tokens(sample)) item = {{"finish", name_of(sample.finish)}, {"tokens", sample.tokens}};
+      if (options.texts && has_tokens(sample)) item["text"] = shortened(sample.text, options.max_bytes);
       if (!sample.logprobs.chosen.empty())
         item["logprobs"] = {{"chosen", sample.logprobs.chosen},
                             {"top", sample.logprobs.top},
@@ -341,15 +347,18 @@ Exported export_result(const Result& result, const std::filesystem::path& folder
       ++(media ? exported.media : exported.texts);
       Json line = line_of(request);
       line["sample"] = i;
-      line["finish"] = name_of(sample.finish);
-      line["text"] = sample.text;
-      line["tokens"] = sample.tokens;
+      if (has_tokens(sample)) {
+        line["finish"] = name_of(sample.finish);
+        line["text"] = sample.text;
+        line["tokens"] = sample.tokens;
+      }
       line["file"] = file;
       if (sample.media) line["media"] = facts_of(*sample.media);
       if (sample.latent) line["latent"] = facts_of(*sample.latent);
       lines += dump(line) + "\n";
-      table += csv_row(request, std::to_string(i), std::string(name_of(sample.finish)),
-                       std::to_string(sample.tokens.size()), file);
+      table += has_tokens(sample) ? csv_row(request, std::to_string(i), std::string(name_of(sample.finish)),
+                                            std::to_string(sample.tokens.size()), file)
+                                  : csv_row(request, std::to_string(i), "", "", file);
     }
   }
   write_file(folder / "results.jsonl", lines);

@@ -125,6 +125,12 @@ TEST_F(Export, a_latent_is_a_npy_file) {
   result_.requests[0].seconds = 1.25;
   EXPECT_THAT(show_text(result_), HasSubstr("== plain (latent, 3 x 1 x 1 x 2, the request took 1.2 s)\n"));
   EXPECT_THAT(show_text(result_), HasSubstr(", 1 latent\n"));
+  const auto shown = show_json(result_)["requests"][0]["samples"][0];
+  EXPECT_FALSE(shown.contains("tokens") || shown.contains("finish") || shown.contains("text")) << shown;
+  export_result(result_, operator_path(folder_), two_files);
+  EXPECT_THAT(file("results.csv"), testing::ContainsRegex("plain,0,done,,[0-9]+,,1.250,plain.latent.npy"));
+  EXPECT_THAT(file("results.jsonl"),
+              testing::Not(testing::ContainsRegex("\"finish\"[^\n]*plain.latent.npy")));
   const auto bytes = file("plain.latent.npy");
   EXPECT_EQ(bytes.substr(0, 8), std::string("\x93NUMPY\x01\0", 8));
   EXPECT_THAT(bytes, HasSubstr("'descr': '<f4', 'fortran_order': False, 'shape': (3, 1, 1, 2), }"));
