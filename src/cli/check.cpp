@@ -85,22 +85,26 @@ void print_facts(const Examination& examination) {
   }
 }
 
-// What a folder's generation_config.json says of speech would else be found when a recording is written down.
-void check_speech_side(Examination& examination, const std::filesystem::path& folder) {
-  const auto path = folder / "generation_config.json";
-  if (!examination.recipe || !examination.recipe->encoder || examination.recipe->encoder->vocab != 0 ||
-      !std::filesystem::exists(path))
-    return;
+// What a run would refuse of the folder's features of sound, and of what its generation_config.json says of
+// speech.
+void judge_sound(const std::filesystem::path& folder, Examination& examination) {
+  if (!examination.recipe || !examination.missing.empty()) return;
+  const auto& recipe = *examination.recipe;
+  const auto generation = folder / "generation_config.json";
+  const bool reads_sound = recipe.encoder && recipe.encoder->vocab == 0;
   try {
-    check_speech_config(read_json(path), *examination.recipe, "'" + path.string() + "'");
+    check_features(folder, recipe);
+    if (reads_sound && std::filesystem::exists(generation))
+      check_speech_config(read_json(generation), recipe, "'" + generation.string() + "'");
   } catch (const Error& problem) {
-    if (examination.missing.empty()) examination.missing = problem.what();
+    if (problem.code() == ExitCode::internal) throw;
+    examination.missing = problem.what();
   }
 }
 
 int check(const CheckFlags& flags) {
   auto examination = examine(flags.model, flags.accept);
-  check_speech_side(examination, flags.model);
+  judge_sound(flags.model, examination);
   const bool planned = examination.recipe.has_value();
   const bool can_run = planned && examination.missing.empty();
   Json json = to_json(examination.verdict);

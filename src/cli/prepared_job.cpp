@@ -35,6 +35,7 @@ PreparedJob prepare_job(const Job& job, const Model& model, std::int64_t kv_page
     check_cut(prepared);
     return prepared;
   }
+  check_features(model.folder, model.recipe);
   TokenJob prepared{TextSide::open(model.folder), {}};
   prepared.requests = prepare(job, prepared.text, limits_of(model.recipe, kv_pages * kPageTokens));
   return prepared;

@@ -88,6 +88,7 @@ namespace {
 
 JobOutcome run(const Running& run, const TokenJob& job) {
   const auto& recipe = run.model.recipe;
+  for (const auto& note : notes_on(job.text, limits_of(recipe, 0))) run.ranks.log().warn(note);
   JobOutcome outcome;
   std::optional<SoundMaker> sound;
   if (recipe.codec) sound.emplace(*recipe.codec, run.model.checkpoint, run.threads, run.codec_simd);

@@ -9,9 +9,11 @@
 #include "core/hash.hpp"
 #include "core/overloaded.hpp"
 #include "core/thread_pool.hpp"
+#include "media/feature_extractor.hpp"
 #include "media/log_mel.hpp"
 #include "media/resample.hpp"
 #include "text/codebook_sampling.hpp"
+#include "text/generation_notes.hpp"
 #include "text/idle_options.hpp"
 
 namespace diffuse {
@@ -128,25 +130,55 @@ void ask_for_sound(PreparedRequest& out, const Request& request, const TextSide&
   check_memory(out, limits);
 }
 
+// Of what the encoder reads, else of the prompt; a recording has no tokens.
+void add_source_rules(TokenRules& rules, const PreparedRequest& request, const GenerationConfig& generation) {
+  if (request.input && request.input->ids.empty()) return;
+  rules.no_repeat_source = static_cast<std::int32_t>(generation.encoder_no_repeat_ngram_size.value_or(0));
+  rules.source_penalty = generation.encoder_repetition_penalty.value_or(1);
+  if (rules.no_repeat_source > 0 || rules.source_penalty != 1)
+    rules.source = request.input ? request.input->ids : request.prompt;
+}
+
 // Where the end is to be ignored, none is forced either.
 TokenRules rules_of(const PreparedRequest& request, std::optional<std::int32_t> first,
-                    const GenerationConfig& generation, bool reads_encoder) {
+                    const GenerationConfig& generation) {
   const auto& options = request.options;
   const auto prompt = static_cast<std::int64_t>(request.prompt.size());
-  const auto new_tokens = options.min_new_tokens.value_or(generation.min_new_tokens.value_or(0));
+  // Of min_length and min_new_tokens the latter holds, but a job's own goes before the checkpoint's.
+  const auto new_tokens = options.min_new_tokens
+                              ? options.min_new_tokens
+                              : (options.min_length ? std::nullopt : generation.min_new_tokens);
+  const auto length = options.min_length.value_or(generation.min_length.value_or(0));
   TokenRules rules;
-  rules.least_tokens = std::max(options.min_length.value_or(generation.min_length.value_or(0)),
-                                new_tokens > 0 ? prompt + new_tokens : 0);
+  rules.least_tokens = new_tokens ? (*new_tokens > 0 ? prompt + *new_tokens : 0) : length;
   rules.most_tokens = prompt + request.max_new_tokens;
   // The checkpoint's own least may be more than a job has room for.
   rules.least_tokens = std::min(rules.least_tokens, rules.most_tokens);
-  if (rules.least_tokens > 0) rules.end_ids = generation.eos_ids;
-  if (!first && reads_encoder) first = generation.forced_bos_id;
+  // The checkpoint's is for answers that begin at once.
+  if (!first && prompt == 1) first = generation.forced_bos_id;
   rules.forced_first = options.forced_bos_token_id.value_or(first.value_or(-1));
   if (!options.ignore_eos) rules.forced_last = generation.forced_eos_ids;
   rules.no_repeat = static_cast<std::int32_t>(
       options.no_repeat_ngram_size.value_or(generation.no_repeat_ngram_size.value_or(0)));
-  rules.never = generation.bad_words;
+  for (const auto& word : generation.bad_words) {
+    if (word.size() != 1 || std::ranges::find(generation.eos_ids, word[0]) == generation.eos_ids.end())
+      rules.never.push_back(word);  // an end alone is no bad word
+  }
+  for (const auto id : generation.suppressed) rules.never.push_back({id});
+  rules.not_first = generation.not_first;
+  add_source_rules(rules, request, generation);
+  rules.biases = generation.sequence_bias;
+  if (generation.length_decay && !options.ignore_eos) {
+    rules.decay_factor = generation.length_decay->factor;
+    rules.decay_start = prompt + generation.length_decay->start;
+  }
+  if (rules.least_tokens > 0 || rules.decay_factor != 1) rules.end_ids = generation.eos_ids;
+  if (rules.changes_logits() && options.sampling.repetition_penalty != 1) {
+    throw_bad_data(
+        "`repetition_penalty` stands beside sequence_bias, encoder_repetition_penalty or "
+        "exponential_decay_length_penalty of the model's generation_config.json, and this build does not do "
+        "them together; leave it out");
+  }
   return rules;
 }
 
@@ -340,7 +372,40 @@ TextSide TextSide::open(const std::filesystem::path& folder) {
   text.generation = read_generation_config(folder);
   const auto own = folder / "generation_config.json";
   if (std::filesystem::exists(own)) text.generation_json = read_json(own);
+  const auto config = folder / "config.json";
+  text.asks_in = text.generation_json.is_null() ? "config.json" : "generation_config.json";
+  text.asks = !text.generation_json.is_null()   ? text.generation_json
+              : std::filesystem::exists(config) ? read_json(config)
+                                                : Json();
   return text;
+}
+
+void check_features(const std::filesystem::path& folder, const Recipe& recipe) {
+  const auto* const front = recipe.encoder ? std::get_if<FramesFront>(&recipe.encoder->front) : nullptr;
+  if (front == nullptr) return;
+  if (front->frames != media::kWindowFrames) {
+    throw_refused("cannot run yet: its encoder takes " + std::to_string(front->frames) +
+                  " frames of features, and this build computes windows of " +
+                  std::to_string(media::kWindowFrames));
+  }
+  const auto read = [&](const char* name) {
+    const auto path = folder / name;
+    return std::filesystem::exists(path) ? read_json(path) : Json();
+  };
+  const auto processor = read("processor_config.json");
+  if (const auto own = processor.find("feature_extractor"); own != processor.end() && !own->is_null()) {
+    media::check_feature_extractor(*own, "'feature_extractor' of processor_config.json", front->features);
+    return;
+  }
+  const auto own = read("preprocessor_config.json");
+  if (!own.is_null()) media::check_feature_extractor(own, "preprocessor_config.json", front->features);
+}
+
+std::vector<std::string> notes_on(const TextSide& text, const ModelLimits& limits) {
+  const auto answering = limits.codebooks      ? Answering::sound
+                         : reads_sound(limits) ? Answering::transcripts
+                                               : Answering::text;
+  return generation_notes(text.asks, text.asks_in, answering);
 }
 
 ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions) {
@@ -445,7 +510,7 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
         throw_bad_data(
             "'forced_bos_token_id' begins the answers of a model that reads an encoder; this one goes on "
             "with the prompt");
-      out.rules = rules_of(out, source.first, text.generation, limits.encoder != nullptr);
+      out.rules = rules_of(out, source.first, text.generation);
       check_rules(out, source.first, limits.vocab);
       if (out.options.num_beams > 1)
         out.candidates = static_cast<std::int32_t>(beam_options(out, text.generation).candidates());

@@ -31,6 +31,8 @@ struct TextSide {
   std::optional<ChatTemplate> chat;
   GenerationConfig generation;
   Json generation_json;  // generation_config.json; null where there is none
+  std::string asks_in;   // the file that says how to generate: that one, else config.json; and
+  Json asks;             // what it holds
 
   static TextSide open(const std::filesystem::path& folder);
 };
@@ -80,6 +82,14 @@ ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions);  // whic
 // Of a model that reads sound: throws bad data, naming `file`, where its generation_config.json names ids or
 // heads that the model does not have.
 void check_speech_config(const Json& generation_config, const Recipe& recipe, const std::string& file);
+
+// Throws refused where the folder's model reads sound otherwise than this build computes its features: by its
+// preprocessor_config.json (or the section feature_extractor of processor_config.json, which goes first), or
+// by the frames that the encoder takes. A folder without these files is taken for what LogMel computes.
+void check_features(const std::filesystem::path& folder, const Recipe& recipe);
+
+// What the folder asks of generating that a run does not take from there, one sentence each.
+std::vector<std::string> notes_on(const TextSide& text, const ModelLimits& limits);
 
 // One a request, in job order. Seeds that the job does not give are derived from its bytes, so that the same
 // job gives the same answers; `seeds` (of a journal) take precedence where not empty. Throws bad data where

@@ -134,6 +134,7 @@ Recipe build_recipe(const Json& config, const TensorHeaders& headers, const Reci
   Recipe recipe;
   recipe.model_type = *family;
   const auto& facts = facts_for(*family, config, options, recipe);
+  reader.read_as(facts.keys);
   TensorBook book(headers);
   if (reads_encoder && facts.memory->walks_codebooks) {
     build_codebook_recipe(reader, facts, book, recipe);

@@ -1,8 +1,10 @@
 #include "recipe/config_reader.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.hpp"
+#include "recipe/dictionary.hpp"
 
 namespace diffuse {
 namespace {
@@ -34,9 +36,21 @@ void ConfigReader::mark_read(std::string_view name) {
   if (entry != entries_.end()) entry->second.read = true;
 }
 
+void ConfigReader::read_as(Names own) {
+  own_ = own;
+  for (auto& [key, entry] : entries_) {
+    if (entry.inside) entry.inside->read_as(own);
+  }
+}
+
+bool ConfigReader::is_own(std::string_view name) const {
+  return own_.empty() || std::find(own_.begin(), own_.end(), name) != own_.end() || !keys::is_disputed(name);
+}
+
 bool ConfigReader::states(Names names) {
   bool there = false;
   for (const auto name : names) {
+    if (!is_own(name)) continue;
     there = there || entries_.contains(name);
     mark_read(name);
   }
@@ -45,9 +59,14 @@ bool ConfigReader::states(Names names) {
 
 std::optional<ConfigReader::Found> ConfigReader::find(Names names) {
   std::optional<Found> found;
+  std::vector<std::string_view> foreign;
   for (const auto name : names) {
-    mark_read(name);
     const auto at = object_.find(name);
+    if (!is_own(name)) {
+      if (at != object_.end()) foreign.push_back(name);
+      continue;
+    }
+    mark_read(name);
     if (at == object_.end() || at->is_null()) continue;
     const auto path = prefix_ + std::string(name);
     if (!found) {
@@ -56,6 +75,9 @@ std::optional<ConfigReader::Found> ConfigReader::find(Names names) {
       throw_refused("config.json: '" + found->path + "' is " + shown(*found->value) + " and '" + path +
                     "' is " + shown(*at) + ", two names for one thing; remove the wrong one");
     }
+  }
+  for (const auto name : foreign) {
+    if (found && *found->value == object_.at(name)) mark_read(name);
   }
   return found;
 }
@@ -112,7 +134,10 @@ ConfigReader* ConfigReader::object(std::string_view name) {
   mark_read(name);
   if (at == object_.end() || at->is_null()) return nullptr;
   auto& entry = entries_.find(name)->second;
-  if (!entry.inside) entry.inside = std::make_unique<ConfigReader>(*at, prefix_ + std::string(name) + ".");
+  if (!entry.inside) {
+    entry.inside = std::make_unique<ConfigReader>(*at, prefix_ + std::string(name) + ".");
+    entry.inside->read_as(own_);
+  }
   return entry.inside.get();
 }
 
@@ -120,7 +145,7 @@ std::vector<ConfigReader::Leftover> ConfigReader::leftovers() const {
   std::vector<Leftover> list;
   for (const auto& [key, entry] : entries_) {
     const auto& value = object_.at(key);
-    if (!entry.read && !says_nothing(value)) list.push_back({prefix_ + key, &value});
+    if (!entry.read && !says_nothing(value)) list.push_back({prefix_ + key, &value, !is_own(key)});
     if (!entry.inside) continue;
     const auto inside = entry.inside->leftovers();
     list.insert(list.end(), inside.begin(), inside.end());

@@ -26,16 +26,23 @@ bool says_nothing(const Json& value);
 inline constexpr std::int64_t kMostSize = 2147483647;
 
 // Every getter marks all of `names` as read, returns nothing where none is there or it is null, and throws
-// bad data for a value of another type or out of range, refused where two names disagree.
+// bad data for a value of another type or out of range, refused where two names disagree. A name that
+// read_as() says is another family's is no name at all: it is never used, and is left over unless it says
+// what the family's own name says.
 class ConfigReader {
  public:
   struct Leftover {
     std::string path;  // "foo" or "rope_parameters.foo"
     const Json* value;
+    bool foreign = false;  // read_as() says that it is another family's
   };
 
   // `object` must outlive the reader. Throws bad data where it is not an object.
   explicit ConfigReader(const Json& object, std::string prefix = {});
+
+  // Of the names whose use differs by family (is_disputed), only `own` are names from now on, here and in
+  // objects inside. `own` must outlive the reader; empty: all of them are.
+  void read_as(Names own);
 
   bool states(Names names);  // one of them is there, be it null
   // 0 <= least
@@ -63,9 +70,11 @@ class ConfigReader {
     const Json* value;
   };
   std::optional<Found> find(Names names);
+  bool is_own(std::string_view name) const;
 
   const Json& object_;
   std::string prefix_;
+  Names own_;
   std::map<std::string, Entry, std::less<>> entries_;
 };
 

@@ -2,7 +2,9 @@
 // The names that the field uses for the same role: keys of config.json, and parts of tensors' names. The
 // usual name stands first. A further name is a further entry here, nothing else.
 
+#include <algorithm>
 #include <array>
+#include <span>
 #include <string_view>
 
 namespace diffuse {
@@ -25,6 +27,7 @@ inline constexpr std::array kNormEps = {Key("rms_norm_eps"), Key("layer_norm_eps
                                         Key("norm_epsilon"), Key("norm_eps")};
 inline constexpr std::array kActivation = {Key("hidden_act"), Key("hidden_activation"),
                                            Key("activation_function")};
+inline constexpr std::array kCausal = {Key("is_causal")};
 inline constexpr std::array kTied = {Key("tie_word_embeddings")};
 inline constexpr std::array kRopeTheta = {Key("rope_theta"), Key("rotary_emb_base")};
 inline constexpr std::array kRopeType = {Key("rope_type"), Key("type")};
@@ -49,12 +52,13 @@ inline constexpr std::array kEncoderDepth = {Key("encoder_layers"), Key("num_lay
                                              Key("num_hidden_layers")};
 inline constexpr std::array kDecoderDepth = {Key("decoder_layers"), Key("num_decoder_layers")};
 inline constexpr std::array kEncoderHeads = {Key("encoder_attention_heads"), Key("num_heads"),
-                                             Key("num_attention_heads")};
+                                             Key("num_attention_heads"), Key("num_key_value_heads")};
 inline constexpr std::array kDecoderHeads = {Key("decoder_attention_heads"), Key("num_heads")};
 inline constexpr std::array kEncoderInner = {Key("encoder_ffn_dim"), Key("d_ff")};
 inline constexpr std::array kDecoderInner = {Key("decoder_ffn_dim"), Key("d_ff")};
 inline constexpr std::array kKvDim = {Key("d_kv"), Key("head_dim")};
 inline constexpr std::array kDecoderVocab = {Key("decoder_vocab_size")};
+inline constexpr std::array kShared = {Key("share_encoder_decoder_embeddings")};
 inline constexpr std::array kSourcePositions = {Key("max_source_positions"), Key("max_position_embeddings")};
 inline constexpr std::array kTargetPositions = {Key("max_target_positions"), Key("max_position_embeddings")};
 inline constexpr std::array kFeatures = {Key("num_mel_bins")};
@@ -84,6 +88,27 @@ inline constexpr std::array kMostPatches = {Key("rope_max_seq_len")};
 inline constexpr std::array kCrossNorm = {Key("cross_attn_norm")};
 inline constexpr std::array kQueryKeyNorm = {Key("qk_norm")};
 inline constexpr std::string_view kPatchSize = "patch_size";
+
+// The roles of which a family's class reads some names, or none, and passes over the others. Which ones it
+// reads is a stated fact (Facts::keys).
+inline constexpr std::array kDisputed = {
+    std::span<const Key>(kHidden),          std::span<const Key>(kDepth),
+    std::span<const Key>(kHeads),           std::span<const Key>(kKvHeads),
+    std::span<const Key>(kHeadDim),         std::span<const Key>(kInner),
+    std::span<const Key>(kMaxPositions),    std::span<const Key>(kNormEps),
+    std::span<const Key>(kActivation),      std::span<const Key>(kRopeTheta),
+    std::span<const Key>(kPartialRotary),   std::span<const Key>(kExperts),
+    std::span<const Key>(kEncoderDepth),    std::span<const Key>(kDecoderDepth),
+    std::span<const Key>(kEncoderHeads),    std::span<const Key>(kDecoderHeads),
+    std::span<const Key>(kEncoderInner),    std::span<const Key>(kDecoderInner),
+    std::span<const Key>(kKvDim),           std::span<const Key>(kDecoderVocab),
+    std::span<const Key>(kSourcePositions), std::span<const Key>(kTargetPositions),
+};
+constexpr bool is_disputed(std::string_view name) {
+  return std::any_of(kDisputed.begin(), kDisputed.end(), [&](const auto& names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  });
+}
 
 }  // namespace keys
 
@@ -164,6 +189,8 @@ inline constexpr std::array kCrossValue = {Name("encoder_attn.v_proj"), Name("la
                                            Name("attn2.to_v")};
 inline constexpr std::array kCrossOutput = {Name("encoder_attn.out_proj"), Name("layer.1.EncDecAttention.o"),
                                             Name("attn2.to_out.0")};
+// Of layer 0 in T5's first checkpoints; no class has it.
+inline constexpr Name kCrossPositionBias = "0.layer.1.EncDecAttention.relative_attention_bias.weight";
 inline constexpr std::array kCrossQueryNorm = {Name("attn2.norm_q")};
 inline constexpr std::array kCrossKeyNorm = {Name("attn2.norm_k")};
 // All query rows, then all key rows, then all value rows.

@@ -13,6 +13,76 @@ constexpr PresenceRule kAlways = {.presence = Presence::always};
 constexpr PresenceRule kAttentionBias = {.presence = Presence::keyed, .key = "attention_bias"};
 constexpr PresenceRule kMlpBias = {.presence = Presence::keyed, .key = "mlp_bias"};
 
+// What the classes' configurations read, their attribute_map included. Their base reads rope_theta and
+// partial_rotary_factor for all that turn positions.
+using Key = std::string_view;
+template <std::size_t A, std::size_t B>
+constexpr std::array<Key, A + B> joined(const std::array<Key, A>& first, const std::array<Key, B>& second) {
+  std::array<Key, A + B> all;
+  std::copy(first.begin(), first.end(), all.begin());
+  std::copy(second.begin(), second.end(), all.begin() + A);
+  return all;
+}
+constexpr std::array kDecoderKeys = {
+    Key("hidden_size"),           Key("num_hidden_layers"), Key("num_attention_heads"),
+    Key("num_key_value_heads"),   Key("head_dim"),          Key("intermediate_size"),
+    Key("rms_norm_eps"),          Key("rope_theta"),        Key("max_position_embeddings"),
+    Key("partial_rotary_factor"),
+};
+constexpr auto kLlamaKeys = joined(kDecoderKeys, std::array{Key("hidden_act")});
+constexpr auto kMixtralKeys = joined(kLlamaKeys, std::array{Key("num_local_experts"), Key("num_experts")});
+constexpr auto kGemma2Keys = joined(kDecoderKeys, std::array{Key("hidden_activation")});
+constexpr std::array kGpt2Keys = {
+    Key("n_embd"),
+    Key("hidden_size"),
+    Key("n_layer"),
+    Key("num_hidden_layers"),
+    Key("n_head"),
+    Key("num_attention_heads"),
+    Key("n_inner"),
+    Key("n_positions"),
+    Key("max_position_embeddings"),
+    Key("layer_norm_epsilon"),
+    Key("activation_function"),
+};
+constexpr std::array kT5Keys = {
+    Key("d_model"),
+    Key("hidden_size"),
+    Key("num_layers"),
+    Key("num_hidden_layers"),
+    Key("num_heads"),
+    Key("num_attention_heads"),
+    Key("d_kv"),
+    Key("head_dim"),
+    Key("d_ff"),
+    Key("num_decoder_layers"),
+    Key("layer_norm_epsilon"),
+};
+// The eps of their norms is torch's own, whatever a config says.
+constexpr std::array kHalvesKeys = {
+    Key("d_model"),
+    Key("hidden_size"),
+    Key("encoder_layers"),
+    Key("num_hidden_layers"),
+    Key("decoder_layers"),
+    Key("encoder_attention_heads"),
+    Key("num_attention_heads"),
+    Key("decoder_attention_heads"),
+    Key("encoder_ffn_dim"),
+    Key("decoder_ffn_dim"),
+    Key("activation_function"),
+};
+constexpr auto kBartKeys = joined(kHalvesKeys, std::array{Key("max_position_embeddings")});
+constexpr auto kMarianKeys = joined(kBartKeys, std::array{Key("decoder_vocab_size")});
+constexpr auto kWhisperKeys =
+    joined(kHalvesKeys,
+           std::array{Key("num_key_value_heads"), Key("max_source_positions"), Key("max_target_positions")});
+// Of the decoder's section; those beside it are other classes'.
+constexpr std::array kMusicgenKeys = {
+    Key("hidden_size"), Key("num_hidden_layers"),       Key("num_attention_heads"),
+    Key("ffn_dim"),     Key("max_position_embeddings"), Key("activation_function"),
+};
+
 constexpr MemoryFacts kT5 = {
     .positions = PositionKind::relative_bias,
     .final_norm = true,
@@ -20,6 +90,7 @@ constexpr MemoryFacts kT5 = {
     .scores_unscaled = true,
     .feed_forward_proj = true,
     .scales_logits = true,
+    .always_tied = true,
 };
 constexpr MemoryFacts kBart = {
     .positions = PositionKind::learned,
@@ -32,9 +103,15 @@ constexpr MemoryFacts kBlenderbot = {
     .final_norm = true,
     .logits_bias = Presence::stored,
 };
+constexpr MemoryFacts kPegasus = {
+    .positions = PositionKind::sinusoids,
+    .final_norm = true,
+    .logits_bias = Presence::stored,
+};
 constexpr MemoryFacts kMarian = {
     .positions = PositionKind::sinusoids,
     .logits_bias = Presence::stored,
+    .reads_sharing = true,
 };
 constexpr MemoryFacts kM2m = {
     .positions = PositionKind::sinusoids_single,
@@ -73,6 +150,7 @@ constexpr Facts bart_like(std::string_view model_type, std::int64_t max_position
                           const MemoryFacts& memory, std::string_view activation = "gelu") {
   Facts facts;
   facts.model_type = model_type;
+  facts.keys = kBartKeys;
   facts.max_positions = max_positions;
   facts.activation = activation;
   facts.norm_eps = 1e-5;
@@ -85,6 +163,11 @@ constexpr Facts bart_like(std::string_view model_type, std::int64_t max_position
   facts.attention_output_bias = kAlways;
   facts.mlp_bias = kAlways;
   facts.memory = memory;
+  return facts;
+}
+
+constexpr Facts reading(std::span<const std::string_view> keys, Facts facts) {
+  facts.keys = keys;
   return facts;
 }
 
@@ -107,6 +190,7 @@ constexpr Facts without_linear_biases(Facts facts) {
 constexpr std::array kFacts = {
     Facts{
         .model_type = "qwen2",
+        .keys = kLlamaKeys,
         .kv_heads = 32,
         .max_positions = 32768,
         .norm = NormKind::rms,
@@ -118,6 +202,7 @@ constexpr std::array kFacts = {
     },
     Facts{
         .model_type = "qwen3",
+        .keys = kLlamaKeys,
         .kv_heads = 32,
         .head_dim = 128,
         .max_positions = 32768,
@@ -132,6 +217,7 @@ constexpr std::array kFacts = {
     },
     Facts{
         .model_type = "llama",
+        .keys = kLlamaKeys,
         .max_positions = 2048,
         .norm = NormKind::rms,
         .qkv_bias = kAttentionBias,
@@ -140,6 +226,7 @@ constexpr std::array kFacts = {
     },
     Facts{
         .model_type = "mistral",
+        .keys = kLlamaKeys,
         .kv_heads = 8,
         .max_positions = 131072,
         .norm = NormKind::rms,
@@ -148,6 +235,7 @@ constexpr std::array kFacts = {
     },
     Facts{
         .model_type = "mixtral",
+        .keys = kMixtralKeys,
         .kv_heads = 8,
         .max_positions = 131072,
         .norm_eps = 1e-5,
@@ -158,6 +246,7 @@ constexpr std::array kFacts = {
     },
     Facts{
         .model_type = "gemma2",
+        .keys = kGemma2Keys,
         .kv_heads = 4,
         .head_dim = 256,
         .max_positions = 8192,
@@ -178,6 +267,7 @@ constexpr std::array kFacts = {
     },
     Facts{
         .model_type = "gpt2",
+        .keys = kGpt2Keys,
         .inner_factor = 4,
         .max_positions = 1024,
         .activation = "gelu_new",
@@ -196,6 +286,8 @@ constexpr std::array kFacts = {
     // Encoder-decoders. T5's norms are RMS norms; its products have no biases.
     Facts{
         .model_type = "t5",
+        .keys = kT5Keys,
+        .head_dim = 64,
         .activation = "relu",
         .tied = true,
         .norm = NormKind::rms,
@@ -204,7 +296,9 @@ constexpr std::array kFacts = {
     },
     Facts{
         .model_type = "mt5",
-        .activation = "relu",
+        .keys = kT5Keys,
+        .head_dim = 64,
+        .activation = "gated-gelu",
         .tied = true,
         .norm = NormKind::rms,
         .rotary = false,
@@ -212,7 +306,9 @@ constexpr std::array kFacts = {
     },
     Facts{
         .model_type = "umt5",
-        .activation = "gelu_new",
+        .keys = kT5Keys,
+        .head_dim = 64,
+        .activation = "gated-gelu",
         .tied = true,
         .norm = NormKind::rms,
         .rotary = false,
@@ -222,11 +318,11 @@ constexpr std::array kFacts = {
     scaled_embeddings(bart_like("plbart", 1024, NormPlace::after, kBart)),
     bart_like("mbart", 1024, NormPlace::before, with_final_norm(kBart)),
     bart_like("blenderbot", 128, NormPlace::before, kBlenderbot),
-    bart_like("marian", 1024, NormPlace::after, kMarian),
-    bart_like("pegasus", 1024, NormPlace::before, with_final_norm(kMarian)),
+    reading(kMarianKeys, bart_like("marian", 1024, NormPlace::after, kMarian)),
+    bart_like("pegasus", 1024, NormPlace::before, kPegasus),
     scaled_embeddings(bart_like("m2m_100", 1024, NormPlace::before, kM2m, "relu")),
-    bart_like("whisper", 448, NormPlace::before, kWhisper),
-    without_linear_biases(bart_like("musicgen", 2048, NormPlace::before, kMusicgen)),
+    reading(kWhisperKeys, bart_like("whisper", 448, NormPlace::before, kWhisper)),
+    reading(kMusicgenKeys, without_linear_biases(bart_like("musicgen", 2048, NormPlace::before, kMusicgen))),
     Facts{
         .model_type = "musicgen_melody",
         .obstacle = "its stack starts with rows made of a melody's chroma features and of the text, in place "

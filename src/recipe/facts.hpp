@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "backend/backend.hpp"
@@ -64,8 +65,10 @@ struct MemoryFacts {
   Presence logits_bias = Presence::absent;  // final_logits_bias
   bool feed_forward_proj = false;           // that key names the activation, "gated-" in front for a gate
   // Logits are scaled by hidden^-1/2 unless scale_decoder_outputs, or where that is absent
-  // tie_word_embeddings, is false; such a class ties its ends whatever the key says.
+  // tie_word_embeddings, is false.
   bool scales_logits = false;
+  bool always_tied = false;    // whatever tie_word_embeddings says
+  bool reads_sharing = false;  // share_encoder_decoder_embeddings = false: each half has a vocabulary
   // The halves are models of their own, each with a section of the config (text_encoder, decoder); so is the
   // codec (audio_encoder) of whose codebooks the decoder walks num_codebooks at once.
   bool walks_codebooks = false;
@@ -73,6 +76,9 @@ struct MemoryFacts {
 
 struct Facts {
   std::string_view model_type = {};
+  // Of the config's names that families differ in (keys::is_disputed), those that this one's class reads; a
+  // config that says something else by another name is refused. Empty: all are taken for what they are.
+  std::span<const std::string_view> keys = {};
 
   // What config.json leaves out (hub files of transformers 4 do) is as in the family's configuration class.
   std::int64_t kv_heads = 0;      // 0: as many as heads

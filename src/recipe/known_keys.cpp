@@ -41,8 +41,12 @@ constexpr std::array kTraining = {
     Key("mask_feature_length"),
     Key("mask_feature_min_masks"),
 };
-// What other programs' configs said of BART and its kin; no class of transformers reads it.
+// What other programs' configs said of BART, T5 and their kin; no class of transformers reads it.
 constexpr std::array kConverted = {
+    Key("scalable_attention"),  // of UMT5's training program
+    Key("do_blenderbot_90_layernorm"),
+    Key("extra_layer_norm"),
+    Key("layernorm_variant"),
     Key("normalize_before"),
     Key("normalize_embedding"),
     Key("add_final_layer_norm"),
@@ -127,7 +131,6 @@ constexpr std::array kGeneration = {
     Key("begin_suppress_tokens"),
     Key("task_specific_params"),
     Key("forced_decoder_ids"),
-    Key("median_filter_width"),  // of word timestamps
 };
 // How somebody's program is to compute or place it, not what.
 constexpr std::array kPlacement = {
@@ -155,6 +158,7 @@ struct HarmlessValue {
 constexpr std::array kHarmlessValues = {
     HarmlessValue{"pretraining_tp", 1},         // another value cuts each product into a sum of parts
     HarmlessValue{"partial_rotary_factor", 1},  // the whole head
+    HarmlessValue{"median_filter_width", 7},    // of the times of words; another one is not computed
 };
 
 // Each says what a config with such a key has; the key stands where its value is not null, false or empty.

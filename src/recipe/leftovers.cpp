@@ -25,7 +25,7 @@ void refuse_leftovers(const std::vector<const ConfigReader*>& configs, const Ten
     keys.insert(keys.end(), left.begin(), left.end());
   }
   std::vector<std::string> unknown;
-  for (const auto& [path, value] : keys) {
+  for (const auto& [path, value, foreign] : keys) {
     const auto leaf =
         std::string_view(path).substr(path.rfind('.') == std::string::npos ? 0 : path.rfind('.') + 1);
     if (is_harmless(leaf, *value) || is_harmless(path, *value)) continue;
@@ -35,7 +35,8 @@ void refuse_leftovers(const std::vector<const ConfigReader*>& configs, const Ten
                              " is not read, as accepted");
       continue;
     }
-    unknown.push_back(shown(path) + " = " + shown(*value));
+    unknown.push_back(shown(path) + " = " + shown(*value) +
+                      (foreign ? " (another family's name, which this family's class does not read)" : ""));
   }
   std::vector<std::string> tensors;
   for (const auto& name : book.leftovers()) tensors.push_back(shown(name));

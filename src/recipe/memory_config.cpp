@@ -50,7 +50,7 @@ ModelConfig read_common(ConfigReader& config, const Facts& facts) {
         activation_named(config.text(keys::kActivation).value_or(std::string(facts.activation)));
   }
   model.norm_eps = static_cast<float>(config.number(keys::kNormEps, 0, 1).value_or(facts.norm_eps));
-  model.tied = config.boolean(keys::kTied).value_or(facts.tied) || memory.scales_logits;
+  model.tied = config.boolean(keys::kTied).value_or(facts.tied) || memory.always_tied;
   const bool scaled = memory.positions != PositionKind::relative_bias &&
                       memory.positions != PositionKind::relative_bias_each &&
                       config.boolean(keys::kScaleEmbedding).value_or(facts.embedding_times_sqrt_hidden);
@@ -66,11 +66,11 @@ void read_heads(ConfigReader& config, const Facts& facts, Names heads, ModelConf
   model.heads = required_size(config, heads);
   model.kv_heads = model.heads;
   const auto stated = config.integer(keys::kKvDim, 1, kMostSize);
-  if (!stated && model.hidden % model.heads != 0) {
+  if (!stated && facts.head_dim == 0 && model.hidden % model.heads != 0) {
     throw_bad_data("config.json: hidden size " + std::to_string(model.hidden) + " is no multiple of " +
                    std::to_string(model.heads) + " attention heads");
   }
-  model.head_dim = stated.value_or(model.hidden / model.heads);
+  model.head_dim = stated ? *stated : facts.head_dim != 0 ? facts.head_dim : model.hidden / model.heads;
   if (!facts.memory->scores_unscaled)
     model.score_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(model.head_dim)));
 }
@@ -103,6 +103,25 @@ std::int64_t position_offset(ConfigReader& config, const Facts& facts) {
   return *pad + 1;
 }
 
+// Two vocabularies need two tokenizers.
+void refuse_parted_tables(ConfigReader& config, const Facts& facts, std::int64_t vocab) {
+  if (!facts.memory->reads_sharing) {
+    config.mark_read(keys::kShared.front());  // by name alone: such a class does not read it
+    return;
+  }
+  if (!config.boolean(keys::kShared).value_or(true)) {
+    throw_refused(
+        "cannot run yet: its halves have tables and vocabularies of their own "
+        "('share_encoder_decoder_embeddings' is false in config.json)");
+  }
+  const auto stated = config.integer(keys::kDecoderVocab, 0, kMostSize).value_or(0);  // 0: as vocab_size
+  if (stated != 0 && stated != vocab) {
+    throw_refused("cannot run yet: config.json states a vocab_size of " + std::to_string(vocab) +
+                  " and a decoder_vocab_size of " + std::to_string(stated) +
+                  " for a table that halves share");
+  }
+}
+
 // As T5's class decides it.
 float logits_scale(ConfigReader& config, const Facts& facts, const ModelConfig& model) {
   if (!facts.memory->scales_logits) return 1;
@@ -116,6 +135,7 @@ float logits_scale(ConfigReader& config, const Facts& facts, const ModelConfig& 
 MemoryConfig read_memory_config(ConfigReader& config, const Facts& facts, std::int64_t encoder_layers,
                                 std::int64_t decoder_layers) {
   config.mark_read(keys::kReadsEncoder.front());
+  refuse_looking_ahead(config);
   const auto encoder_depth = required_size(config, keys::kEncoderDepth);
   check_depth("encoder", encoder_depth, encoder_layers);
   check_depth("decoder", config.integer(keys::kDecoderDepth, 1, kMostSize).value_or(encoder_depth),
@@ -130,14 +150,12 @@ MemoryConfig read_memory_config(ConfigReader& config, const Facts& facts, std::i
   decoder.inner = required_size(config, keys::kDecoderInner);
   read_positions(config, facts, keys::kSourcePositions, encoder);
   read_positions(config, facts, keys::kTargetPositions, decoder);
-  decoder.vocab = config.integer(keys::kDecoderVocab, 1, kMostSize).value_or(decoder.vocab);
+  refuse_parted_tables(config, facts, decoder.vocab);
   encoder.causal = false;
   decoder.memory_width = encoder.hidden;
   encoder.layers.resize(static_cast<std::size_t>(encoder_layers));
   decoder.layers.resize(static_cast<std::size_t>(decoder_layers));
   if (facts.memory->reads_frames) made.features = required_size(config, keys::kFeatures);
-  // Says of the weights' names what the weights themselves show.
-  config.mark_read("share_encoder_decoder_embeddings");
   made.position_offset = position_offset(config, facts);
   made.logits_scale = logits_scale(config, facts, decoder);
   return made;
@@ -152,12 +170,14 @@ ModelConfig read_text_encoder(ConfigReader& section, const Facts& facts, std::in
   model.causal = false;
   model.layers.resize(static_cast<std::size_t>(layers));
   // Of the decoder that such an encoder is trained with, and that is not here.
-  for (const auto name : {keys::kReadsEncoder[0], keys::kDecoderDepth[1], keys::kScaleDecoderOutputs[0]})
+  for (const auto name :
+       {keys::kReadsEncoder[0], keys::kDecoderDepth[1], keys::kScaleDecoderOutputs[0], keys::kCausal[0]})
     section.mark_read(name);
   return model;
 }
 
 ModelConfig read_codebook_decoder(ConfigReader& section, const Facts& facts, std::int64_t layers) {
+  refuse_looking_ahead(section);
   check_depth("decoder", required_size(section, keys::kDepth), layers);
   auto model = read_common(section, facts);
   model.embedding_scale = 1;  // the class reads scale_embedding and does not use it

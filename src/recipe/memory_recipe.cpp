@@ -45,7 +45,7 @@ class Builder {
     recipe_.max_positions = model_.decoder.max_positions;
     build_encoder();
     build_decoder();
-    note_copies();
+    note_tables();
   }
 
  private:
@@ -59,7 +59,7 @@ class Builder {
       encoder.front = frames_front(root);
     } else {
       encoder.vocab = model.vocab;
-      encoder.front = token_front(encoder_, model, root);
+      encoder.front = token_front(encoder_, model, root, decoder_table());
     }
     for (std::int64_t layer = 0; layer < halves_.encoder; ++layer)
       encoder.blocks.push_back(encoder_.block(layer));
@@ -70,16 +70,21 @@ class Builder {
   void build_decoder() {
     const auto& model = model_.decoder;
     const std::string root(halves_.names.decoder.root);
-    recipe_.front = token_front(decoder_, model, root);
+    recipe_.front = token_front(decoder_, model, root, encoder_table());
     for (std::int64_t layer = 0; layer < halves_.decoder; ++layer)
       recipe_.blocks.push_back(decoder_.block(layer));
+    pass_over_cross_bias();
     auto& back = recipe_.back;
     if (memory_.final_norm) back.norm = decoder_.norm(decoder_.module(root, names::kFinalNorm), model.hidden);
     back.scale = model_.logits_scale;
     const auto head = decoder_.module("", names::kHead) + ".weight";
-    back.tied = model.tied && !book_.has(head);
-    back.head = back.tied ? recipe_.front.embedding : table(head, model.vocab, model.hidden);
-    if (model.tied && !back.tied) {
+    if (model.tied && !book_.has(head)) {
+      back.head = tied_head(model);
+    } else {
+      back.head = table(head, model.vocab, model.hidden);
+    }
+    back.tied = back.head.tensor == recipe_.front.embedding.tensor;
+    if (model.tied && book_.has(head)) {
       recipe_.notes.push_back("tie_word_embeddings is in effect and the weights have a head of their own, '" +
                               head + "': that one is used");
     }
@@ -90,18 +95,46 @@ class Builder {
     }
   }
 
+  void pass_over_cross_bias() {
+    const auto bias = std::string(halves_.names.decoder.layers) + std::string(names::kCrossPositionBias);
+    if (memory_.positions != PositionKind::relative_bias || !book_.has(bias)) return;
+    book_.take(bias, book_.headers().at(bias).shape);
+    recipe_.notes.push_back("'" + bias + "' is not read: such attention to the encoder knows no positions");
+  }
+
   // Taken once, however many parts use it.
   MatrixRef table(const std::string& tensor, std::int64_t rows, std::int64_t cols) {
     if (tables_.insert(tensor).second) book_.take(tensor, {rows, cols});
     return matrix_rows(tensor, 0, rows, cols);
   }
 
-  // Both halves use the shared table where it is stored: classes tie their own ones to it.
-  Front token_front(BlockBuilder& builder, const ModelConfig& model, const std::string& root) {
-    const auto shared = std::string(halves_.names.shared) + ".weight";
-    const auto own = builder.module(root, names::kEmbedding) + ".weight";
+  std::string shared_table() const { return std::string(halves_.names.shared) + ".weight"; }
+  std::string encoder_table() const { return table_under(halves_.names.encoder.root); }
+  std::string decoder_table() const { return table_under(halves_.names.decoder.root); }
+  // By the one name that classes with halves have for it.
+  static std::string table_under(names::Name root) {
+    return std::string(root) + std::string(names::kEmbedding.front()) + ".weight";
+  }
+
+  // What a class ties the head to: the shared table, or the decoder's where it has none.
+  MatrixRef tied_head(const ModelConfig& model) {
+    if (book_.has(shared_table())) return table(shared_table(), model.vocab, model.hidden);
+    if (book_.has(encoder_table()) && book_.has(decoder_table())) {
+      throw_refused("cannot run yet: the weights have '" + encoder_table() + "' and '" + decoder_table() +
+                    "' and neither a head nor '" + shared_table() + "', so that either may be the head");
+    }
+    return recipe_.front.embedding;
+  }
+
+  // A class ties tables only where the weights do not have them one by one, or where they are equal: a half
+  // that has one of its own uses it, else the shared one, else the other half's.
+  Front token_front(BlockBuilder& builder, const ModelConfig& model, const std::string& root,
+                    const std::string& other) {
+    auto used = table_under(root);
+    if (!book_.has(used) && book_.has(shared_table())) used = shared_table();
+    if (!book_.has(used) && book_.has(other) && model.tied) used = other;
     Front front;
-    front.embedding = table(book_.has(shared) ? shared : own, model.vocab, model.hidden);
+    front.embedding = table(used, model.vocab, model.hidden);
     front.scale = model.embedding_scale;
     const auto positions = builder.module(root, names::kPositions) + ".weight";
     const auto count = model.max_positions + model_.position_offset;
@@ -159,19 +192,17 @@ class Builder {
     return front;
   }
 
-  // Tables that a class ties to the shared one, stored beside it. The class does not look at them either.
-  void note_copies() {
-    const auto shared = std::string(halves_.names.shared) + ".weight";
+  // A shared table that stands beside those of the halves may be used by nothing.
+  void note_tables() {
+    const auto shared = shared_table();
     if (!book_.has(shared)) return;
-    for (const auto root : {halves_.names.encoder.root, halves_.names.decoder.root}) {
-      for (const auto name : names::kEmbedding) {
-        const auto copy = std::string(root) + std::string(name) + ".weight";
-        const auto found = book_.headers().find(copy);
-        if (found == book_.headers().end()) continue;
-        book_.take(copy, found->second.shape);
-        recipe_.notes.push_back("'" + copy + "' is a copy of '" + shared + "' and is not read");
-      }
+    for (const auto& own : {encoder_table(), decoder_table()}) {
+      if (tables_.contains(own))
+        recipe_.notes.push_back("'" + own + "' is stored beside '" + shared + "': its half uses its own");
     }
+    if (tables_.contains(shared)) return;
+    book_.take(shared, book_.headers().at(shared).shape);
+    recipe_.notes.push_back("'" + shared + "' is not read: the halves and the head have tables of their own");
   }
 
   const MemoryFacts& memory_;

@@ -159,6 +159,11 @@ std::int64_t required_size(ConfigReader& config, Names names) {
   return *value;
 }
 
+void refuse_looking_ahead(ConfigReader& config) {
+  if (!config.boolean(keys::kCausal).value_or(true))
+    throw_refused("cannot run yet: its attention looks ahead ('is_causal' is false in config.json)");
+}
+
 Activation activation_named(const std::string& name) {
   const auto* const known = std::find_if(kActivations.begin(), kActivations.end(),
                                          [&](const auto& activation) { return activation.name == name; });
@@ -174,6 +179,7 @@ ModelConfig read_model_config(ConfigReader& config, const Facts& facts, std::int
                   std::to_string(layers_in_weights) +
                   "; the two are not of one checkpoint, or it has more than a stack");
   }
+  refuse_looking_ahead(config);
   ModelConfig model;
   model.hidden = required_size(config, keys::kHidden);
   model.vocab = required_size(config, keys::kVocab);

@@ -56,6 +56,8 @@ ModelConfig read_model_config(ConfigReader& config, const Facts& facts, std::int
 
 // transformers' name of an activation. Throws refused where no kernel has it.
 Activation activation_named(const std::string& name);
+// Throws refused where is_causal is false: a stack that answers would look at what comes after.
+void refuse_looking_ahead(ConfigReader& config);
 // Of a value that must be there and be at least 1.
 std::int64_t required_size(ConfigReader& config, Names names);
 

@@ -27,6 +27,7 @@ const Facts& text_encoder_facts(ConfigReader& section) {
 
 Encoder build_text_encoder(ConfigReader& section, TensorBook& book, std::vector<std::string>& notes) {
   const auto& facts = text_encoder_facts(section);
+  section.read_as(facts.keys);
   const auto stack = names::kTextEncoder;
   const auto layers = layers_of(book.headers(), stack.layers);
   const auto model = read_text_encoder(section, facts, layers);
@@ -38,11 +39,12 @@ Encoder build_text_encoder(ConfigReader& section, TensorBook& book, std::vector<
   encoder.vocab = model.vocab;
   const auto shared = std::string(names::kTextEncoderShared) + ".weight";
   const auto own = builder.module(root, names::kEmbedding) + ".weight";
-  const auto embedding = book.has(shared) ? shared : own;
+  // Tied where the weights have one of the two, or both and the same.
+  const auto embedding = book.has(own) ? own : shared;
   book.take(embedding, {model.vocab, model.hidden});
   if (book.has(shared) && book.has(own)) {
-    book.pass_over(own);
-    notes.push_back("'" + own + "' is a copy of '" + shared + "' and is not read");
+    book.take(shared, book.headers().at(shared).shape);
+    notes.push_back("'" + own + "' is stored beside '" + shared + "': the encoder uses its own");
   }
   Front front;
   front.embedding = matrix_rows(embedding, 0, model.vocab, model.hidden);

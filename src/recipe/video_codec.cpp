@@ -233,9 +233,9 @@ VideoCodec read_video_codec(const Json& config, const TensorHeaders& headers, co
   ConfigReader reader(config);
   TensorBook book(headers);
   auto codec = build_video_codec(reader, book, root);
-  for (const auto& [path, value] : reader.leftovers())
-    throw_refused("cannot run yet: the autoencoder's config.json has " + shown(path) + " = " + shown(*value) +
-                  ", a key that this build does not know");
+  for (const auto& key : reader.leftovers())
+    throw_refused("cannot run yet: the autoencoder's config.json has " + shown(key.path) + " = " +
+                  shown(*key.value) + ", a key that this build does not know");
   for (const auto& name : book.leftovers()) {
     if (name.starts_with(root))
       throw_refused("cannot run yet: the autoencoder has the tensor " + shown(name) + ", which no step uses");

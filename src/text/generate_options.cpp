@@ -17,6 +17,8 @@ constexpr std::size_t kMaxStops = 64;
 constexpr std::int64_t kMostBeams = 64;
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 constexpr double kMostGuidance = 10'000;
+constexpr double kMostBias = 1e30;
+constexpr std::int64_t kMostTokens = 1 << 30;  // so that a prompt may be added
 
 // What transformers samples with where it is told nothing else.
 constexpr double kSampledTemperature = 1;
@@ -207,6 +209,43 @@ std::vector<std::vector<std::int32_t>> read_runs(const Json& object, const char*
   return runs;
 }
 
+// [[[ids], bias], …]
+std::vector<TokenBias> read_biases(const Json& object, const char* key, const std::string& what) {
+  std::vector<TokenBias> biases;
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return biases;
+  const auto where = what + ": '" + key + "'";
+  const std::string expected = " must be a list of pairs, each a list of token ids and a number";
+  if (!found->is_array()) throw_bad_data(where + expected);
+  for (const auto& pair : *found) {
+    const bool fits = pair.is_array() && pair.size() == 2 && pair[0].is_array() && !pair[0].empty();
+    if (!fits) throw_bad_data(where + expected);
+    auto& made = biases.emplace_back();
+    for (const auto& id : pair[0]) made.run.push_back(token_id(id, where));
+    made.bias = static_cast<float>(Given{pair[1], where}.number(-kMostBias, kMostBias));
+  }
+  return biases;
+}
+
+// [start, factor]
+LengthDecay read_decay(const Given& given) {
+  if (!given.value.is_array() || given.value.size() != 2) given.wrong("a list of a start and a factor");
+  return {.start = Given{given.value[0], given.name + ": the start"}.integer(0, kMostTokens),
+          .factor = Given{given.value[1], given.name + ": the factor"}.number(0.01, 100)};
+}
+
+// Ids that no token has are passed over, as in transformers.
+std::vector<std::int32_t> read_suppressed(const Json& object, const char* key, const std::string& what) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return {};
+  if (!found->is_array()) throw_bad_data(what + ": '" + key + "' must be a list of token ids");
+  auto kept = Json::array();
+  for (const auto& id : *found) {
+    if (!id.is_number_integer() || id.is_number_unsigned() || id.get<std::int64_t>() >= 0) kept.push_back(id);
+  }
+  return read_ids({{key, kept}}, key, what);
+}
+
 template <typename Value>
 void fill(std::optional<Value>& value, const std::optional<Value>& from) {
   if (!value) value = from;
@@ -216,17 +255,27 @@ void fill(std::vector<Value>& value, const std::vector<Value>& from) {
   if (value.empty()) value = from;
 }
 
-void fill_missing(GenerationConfig& config, const GenerationConfig& from) {
+void fill_ids(GenerationConfig& config, const GenerationConfig& from) {
   fill(config.eos_ids, from.eos_ids);
   fill(config.bos_id, from.bos_id);
   fill(config.pad_id, from.pad_id);
   fill(config.decoder_start_id, from.decoder_start_id);
+}
+
+void fill_missing(GenerationConfig& config, const GenerationConfig& from) {
+  fill_ids(config, from);
   fill(config.forced_bos_id, from.forced_bos_id);
   fill(config.forced_eos_ids, from.forced_eos_ids);
   fill(config.min_length, from.min_length);
   fill(config.min_new_tokens, from.min_new_tokens);
   fill(config.no_repeat_ngram_size, from.no_repeat_ngram_size);
   fill(config.bad_words, from.bad_words);
+  fill(config.encoder_no_repeat_ngram_size, from.encoder_no_repeat_ngram_size);
+  fill(config.encoder_repetition_penalty, from.encoder_repetition_penalty);
+  fill(config.sequence_bias, from.sequence_bias);
+  fill(config.length_decay, from.length_decay);
+  fill(config.suppressed, from.suppressed);
+  fill(config.not_first, from.not_first);
   fill(config.guidance_scale, from.guidance_scale);
   fill(config.length_penalty, from.length_penalty);
   fill(config.early_stopping, from.early_stopping);
@@ -281,6 +330,14 @@ GenerationConfig parse_generation_config(const Json& object, const std::string& 
   config.min_new_tokens = read_count(object, "min_new_tokens", what);
   config.no_repeat_ngram_size = read_count(object, "no_repeat_ngram_size", what);
   config.bad_words = read_runs(object, "bad_words_ids", what);
+  config.encoder_no_repeat_ngram_size = read_count(object, "encoder_no_repeat_ngram_size", what);
+  config.encoder_repetition_penalty = read_with<double>(
+      object, "encoder_repetition_penalty", what,
+      [](const Given& g) { return g.number(0.01, 100, false, "a number from 0.01 to 100 (1 is off)"); });
+  config.sequence_bias = read_biases(object, "sequence_bias", what);
+  config.length_decay = read_with<LengthDecay>(object, "exponential_decay_length_penalty", what, read_decay);
+  config.suppressed = read_suppressed(object, "suppress_tokens", what);
+  config.not_first = read_suppressed(object, "begin_suppress_tokens", what);
   config.length_penalty = read_with<double>(object, "length_penalty", what, [](const Given& g) {
     return g.number(-100, 100, false, "a number from -100 to 100");
   });
@@ -294,15 +351,19 @@ GenerationConfig parse_generation_config(const Json& object, const std::string& 
 GenerationConfig read_generation_config(const std::filesystem::path& folder) {
   GenerationConfig config;
   const auto own = folder / "generation_config.json";
-  if (std::filesystem::exists(own))
-    config = parse_generation_config(read_json(own), "'" + own.string() + "'");
+  const bool has_own = std::filesystem::exists(own);
+  if (has_own) config = parse_generation_config(read_json(own), "'" + own.string() + "'");
   const auto path = folder / "config.json";
   if (!std::filesystem::exists(path)) return config;
   const auto what = "'" + path.string() + "'";
   const auto model = read_json(path);
-  fill_missing(config, parse_generation_config(model, what));
+  const auto add = has_own ? fill_ids : fill_missing;
+  add(config, parse_generation_config(model, what));
   if (const auto text = model.find("text_config"); text != model.end() && text->is_object())
-    fill_missing(config, parse_generation_config(*text, what + ": text_config"));
+    add(config, parse_generation_config(*text, what + ": text_config"));
+  // What old files of BART say in place of forced_bos_token_id.
+  if (!has_own && model.value("force_bos_token_to_be_generated", Json()) == true)
+    config.forced_bos_id = config.bos_id;
   return config;
 }
 

@@ -11,6 +11,7 @@
 #include "core/json.hpp"
 #include "text/sampling.hpp"
 #include "text/text_beams.hpp"
+#include "text/token_rules.hpp"
 
 namespace diffuse {
 
@@ -71,20 +72,34 @@ void settle_sampling(GenerateOptions& options, const std::string& what);
 // Throws bad data where options of an autoregressive run contradict one another.
 void check_autoregressive(const GenerateOptions& options, const std::string& what);
 
+// Behind `start` generated tokens, ends become likelier by `factor` to the power of how many more there are.
+struct LengthDecay {
+  std::int64_t start = 0;
+  double factor = 1;
+  bool operator==(const LengthDecay&) const = default;
+};
+
 // The token ids that a checkpoint says matter to generating.
 struct GenerationConfig {
   std::vector<std::int32_t> eos_ids;  // sorted, without repeats
   std::optional<std::int32_t> bos_id;
   std::optional<std::int32_t> pad_id;
 
-  // Of a model that reads an encoder: what its answers start with, and rules on their tokens.
-  std::optional<std::int32_t> decoder_start_id;
+  std::optional<std::int32_t> decoder_start_id;  // what answers of a model that reads an encoder start with
+
+  // Rules on the tokens of an answer, and the beams' numbers.
   std::optional<std::int32_t> forced_bos_id;
   std::vector<std::int32_t> forced_eos_ids;
   std::optional<std::int64_t> min_length;
   std::optional<std::int64_t> min_new_tokens;
   std::optional<std::int64_t> no_repeat_ngram_size;
   std::vector<std::vector<std::int32_t>> bad_words;
+  std::optional<std::int64_t> encoder_no_repeat_ngram_size;
+  std::optional<double> encoder_repetition_penalty;
+  std::vector<TokenBias> sequence_bias;
+  std::optional<LengthDecay> length_decay;  // exponential_decay_length_penalty
+  std::vector<std::int32_t> suppressed;     // suppress_tokens
+  std::vector<std::int32_t> not_first;      // begin_suppress_tokens
   std::optional<double> length_penalty;
   std::optional<EarlyStopping> early_stopping;
 
@@ -94,11 +109,12 @@ struct GenerationConfig {
 
 // Reads the names above from a generation_config.json (or a config.json): eos_token_id (an id or a list),
 // bos_token_id, bad_words_ids and so on. Nothing else is taken: greedy is the default here whatever
-// do_sample, num_beams and temperature say there. Throws bad data where an id is not a number that an id can
-// be.
+// do_sample, num_beams and temperature say there, and generation_notes() says so. Throws bad data where an id
+// is not a number that an id can be.
 GenerationConfig parse_generation_config(const Json& object, const std::string& what);
 
-// The folder's generation_config.json; where a name is missing there, its config.json's (text_config too).
+// The folder's generation_config.json; where an id is missing there, its config.json's (text_config too).
+// What is no id comes from there only where the folder has no generation_config.json, as in transformers.
 GenerationConfig read_generation_config(const std::filesystem::path& folder);
 
 }  // namespace diffuse

@@ -33,6 +33,8 @@ constexpr auto kTextRules = std::to_array<Rule<Text>>({
      kOfDrawnSamples},
     {"min_p", [](const Text& o) { return o.sampling.temperature == 0 && o.sampling.min_p != 0; },
      kOfDrawnSamples},
+    {"min_length", [](const Text& o) { return o.min_length.value_or(0) > 0 && o.min_new_tokens.has_value(); },
+     "gives way to `min_new_tokens`: leave one of them out"},
     {"length_penalty", [](const Text& o) { return o.num_beams == 1 && o.length_penalty.value_or(1) != 1; },
      "ranks beams, and `num_beams` is 1"},
     {"early_stopping",
@@ -118,9 +120,7 @@ constexpr auto kSpeechRules = std::to_array<Rule<Speech>>({
     {"prefix", [](const Speech& o) { return !o.prefix.empty() && begins_later(o); },
      "is how a recording begins, and no clip of `clip_timestamps` begins at 0"},
     {"max_initial_timestamp",
-     [](const Speech& o) {
-       return o.without_timestamps && o.max_initial_timestamp != Speech().max_initial_timestamp;
-     },
+     [](const Speech& o) { return o.without_timestamps && o.max_initial_timestamp.value_or(1) != 1; },
      "is the latest first timestamp, and `without_timestamps` leaves all of them out"},
     {"prepend_punctuations",
      [](const Speech& o) { return !o.word_timestamps && o.words.prepend != WordOptions().prepend; },

@@ -207,7 +207,7 @@ void turn_off(Options& options, std::string_view key) {
   if (key == "compression_ratio_threshold") options.limits.compression_ratio.reset();
   if (key == "log_prob_threshold" || key == "logprob_threshold") options.limits.logprob.reset();
   if (key == "no_speech_threshold") options.limits.no_speech.reset();
-  if (key == "max_initial_timestamp") options.max_initial_timestamp.reset();
+  if (key == "max_initial_timestamp") options.max_initial_timestamp = std::numeric_limits<double>::infinity();
 }
 
 const Field* field_of(std::string_view key) {

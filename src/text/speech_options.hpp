@@ -47,7 +47,8 @@ struct SpeechOptions {
   // Nothing: the checkpoint's. An id of -1 stands for those too.
   std::optional<std::vector<std::int32_t>> suppress_tokens;
   bool without_timestamps = false;
-  std::optional<double> max_initial_timestamp = 1;  // seconds
+  // Seconds; nothing: the checkpoint's max_initial_timestamp_index, else 1. Infinity: no limit.
+  std::optional<double> max_initial_timestamp;
   bool word_timestamps = false;
   WordOptions words;  // prepend_punctuations, append_punctuations
   // Seconds; where words were asked for, silence longer than that is skipped around words that are likely

@@ -12,7 +12,7 @@ namespace diffuse {
 namespace {
 
 constexpr std::int64_t kFramesAColumn = 2;
-constexpr double kTimestampsASecond = 50;
+constexpr std::int32_t kTimestampsASecond = 50;
 constexpr std::int64_t kLatestTimestamp = 3000;  // frames from a window's begin, however short it is
 
 // The stretches to write down, in frames. Behaviour: openai-whisper's `clip_timestamps`.
@@ -130,9 +130,12 @@ SpeechRules Transcriber::rules() const {
   SpeechRules rules;
   rules.timestamps = !options_.without_timestamps;
   rules.suppress_first = options_.suppress_blank;
-  if (options_.max_initial_timestamp)
-    rules.max_initial_timestamp =
-        static_cast<std::int32_t>(std::llround(*options_.max_initial_timestamp * kTimestampsASecond));
+  const auto& latest = options_.max_initial_timestamp;
+  if (!latest) {
+    rules.max_initial_timestamp = tokens_->max_initial_timestamp.value_or(kTimestampsASecond);
+  } else if (std::isfinite(*latest)) {
+    rules.max_initial_timestamp = static_cast<std::int32_t>(std::llround(*latest * kTimestampsASecond));
+  }
   rules.suppress = suppressed();
   rules.repetition_penalty = options_.repetition_penalty;
   rules.no_repeat_ngram = options_.no_repeat_ngram_size;

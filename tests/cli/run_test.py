@@ -1,5 +1,6 @@
 """diffuse run: the same answers over any number of ranks, and jobs with odd requests in them."""
 
+import json
 import unittest
 
 import support
@@ -109,6 +110,16 @@ class JobTest(CommandLineTest):
         shown = self.shown("out.h5")
         self.assertEqual(len(shown["ids"]["samples"][0]["tokens"]), 2)
         self.assertIn("tokenizer.json", shown["text"]["message"])
+
+    def test_what_a_folder_asks_of_generating_and_a_run_does_not_do(self):
+        model = self.copy_model()
+        path = self.folder / model / "generation_config.json"
+        asked = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(asked | {"do_sample": True, "temperature": 0.6, "watermarking_config": {"bias": 2.5}}))
+        self.pack("job.h5", stories(1), model, max_new_tokens=2)
+        done = self.diffuse("run", "job.h5", "-o", "out.h5", ranks=2)
+        self.assertEqual(done.err.count("generation_config.json says do_sample = true, temperature = 0.6, which is not taken"), 1)
+        self.assertEqual(done.err.count("generation_config.json says watermarking_config = "), 1)
 
     def test_no_request_one_request_and_more_ranks_than_layers(self):
         self.pack("none.h5", [])

@@ -42,6 +42,23 @@ class SpeechTest(CommandLineTest):
             tsv = (self.folder / f"texts/{number}.tsv").read_text().splitlines()
             self.assertEqual(tsv[0].split("\t"), ["start", "end", "text"])
 
+    def test_features_that_this_build_does_not_compute_are_refused_by_name(self):
+        model = self.copy_model(SPEECH)
+        write_sound(self.folder / "a.wav", 2, 3)
+        self.pack("job.h5", [{"audio": "a.wav"}], model=model, **GREEDY)
+        self.write("model/preprocessor_config.json", {"feature_size": 80, "hop_length": 160, "n_fft": 400})
+        self.assertTrue(self.json("check", model, "--json")["can_run"])
+        self.diffuse("run", "job.h5", "-o", "out.h5")
+        for name, content in [("preprocessor_config.json", {"hop_length": 128}),
+                              ("processor_config.json", {"feature_extractor": {"hop_length": 128}})]:
+            with self.subTest(file=name):
+                self.write(f"model/{name}", content)
+                found = self.json("check", model, "--json", code=69)
+                self.assertIn("'hop_length' is 128 in ", found["missing"])
+                self.assertIn(name, found["missing"])
+                self.fails(69, ["'hop_length' is 128", name], "run", "job.h5", "-o", "out2.h5", ranks=2)
+                (self.folder / "model" / name).unlink()
+
     def test_rules_that_leave_no_token_end_a_window(self):
         self.job("job.h5", [{"sound": (5, 3), "generate": {"suppress_tokens": [267], "max_initial_timestamp": 0}}, {"sound": (4, 5)}])
         self.diffuse("run", "job.h5", "-o", "out.h5", ranks=2)

@@ -188,6 +188,7 @@ TEST_F(TextOptions, WhatChangesNothingIsSaid) {
   }
   EXPECT_THAT(own({{"length_penalty", 2}}), HasSubstr("`num_beams`"));
   EXPECT_THAT(own({{"early_stopping", true}}), HasSubstr("`num_beams`"));
+  EXPECT_THAT(own({{"min_length", 4}, {"min_new_tokens", 2}}), HasSubstr("`min_new_tokens`"));
   EXPECT_EQ(own({{"length_penalty", 2}, {"early_stopping", true}, {"num_beams", 2}}), "");
 }
 

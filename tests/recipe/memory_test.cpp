@@ -105,15 +105,64 @@ TEST(MemoryRecipe, ReadsTheFeedForwardName) {
   EXPECT_THAT(model.refusal(), HasSubstr("the weights have no tensor"));
 }
 
-TEST(MemoryRecipe, CopiesOfTheSharedTableAreNoted) {
+// transformers ties what the weights have one by one only where it is equal: so what is stored is used.
+TEST(MemoryRecipe, AHalfUsesItsOwnTableBesideTheSharedOne) {
   auto model = golden("bart");
   const auto table = model.headers.at("model.shared.weight");
   model.headers["model.encoder.embed_tokens.weight"] = table;
-  model.headers["model.decoder.embed_tokens.weight"] = table;
-  const auto recipe = model.build();
-  EXPECT_EQ(recipe.notes.size(), 2U);
-  EXPECT_THAT(recipe.notes[0], HasSubstr("is a copy of 'model.shared.weight'"));
+  auto recipe = model.build();
+  EXPECT_EQ(std::get<Front>(recipe.encoder->front).embedding.tensor, "model.encoder.embed_tokens.weight");
   EXPECT_EQ(recipe.front.embedding.tensor, "model.shared.weight");
+  EXPECT_TRUE(recipe.back.tied);
+  ASSERT_EQ(recipe.notes.size(), 1U);
+  EXPECT_THAT(recipe.notes[0],
+              HasSubstr("'model.encoder.embed_tokens.weight' is stored beside 'model.shared.weight'"));
+
+  model.headers["model.decoder.embed_tokens.weight"] = table;
+  recipe = model.build();
+  EXPECT_EQ(recipe.front.embedding.tensor, "model.decoder.embed_tokens.weight");
+  EXPECT_EQ(recipe.back.head.tensor, "model.shared.weight");  // what the head is tied to
+  EXPECT_FALSE(recipe.back.tied);
+
+  model.headers["lm_head.weight"] = table;
+  recipe = model.build();
+  EXPECT_EQ(recipe.back.head.tensor, "lm_head.weight");
+  EXPECT_THAT(recipe.notes.back(), HasSubstr("'model.shared.weight' is not read"));
+}
+
+TEST(MemoryRecipe, WithoutASharedTableTheHalvesAreTiedToWhatIsThere) {
+  auto model = golden("t5");
+  model.headers["decoder.embed_tokens.weight"] = model.headers.at("shared.weight");
+  model.headers.erase("shared.weight");
+  const auto recipe = model.build();
+  EXPECT_EQ(std::get<Front>(recipe.encoder->front).embedding.tensor, "decoder.embed_tokens.weight");
+  EXPECT_EQ(recipe.front.embedding.tensor, "decoder.embed_tokens.weight");
+  EXPECT_TRUE(recipe.back.tied);
+  model.headers["encoder.embed_tokens.weight"] = model.headers.at("decoder.embed_tokens.weight");
+  EXPECT_THAT(model.refusal(), HasSubstr("either may be the head"));
+}
+
+// transformers' class says of the same tensor that it is not to be missed.
+TEST(MemoryRecipe, ABiasOfCrossAttentionIsPassedOver) {
+  auto model = golden("t5");
+  const std::string bias = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
+  const auto plain = Description::of(model.build());
+  model.headers[bias] = {DType::f32, {32, 4}};
+  const auto recipe = model.build();
+  EXPECT_EQ(Description::of(recipe), plain);
+  ASSERT_EQ(recipe.notes.size(), 1U);
+  EXPECT_THAT(recipe.notes[0], HasSubstr("'" + bias + "' is not read"));
+  model.headers["decoder.block.1.layer.1.EncDecAttention.relative_attention_bias.weight"] = {DType::f32,
+                                                                                             {32, 4}};
+  EXPECT_THAT(model.refusal(), HasSubstr("no step uses the tensors"));
+}
+
+TEST(MemoryRecipe, T5AndItsKinAreTiedWhateverTheConfigSays) {
+  auto model = golden("t5");
+  model.config["model_type"] = "mt5";
+  model.config.erase("scale_decoder_outputs");
+  model.config["tie_word_embeddings"] = false;
+  EXPECT_TRUE(model.build().back.tied);
 }
 
 struct Refused {
@@ -138,6 +187,8 @@ TEST(MemoryRecipe, RefusesWhatDoesNotFit) {
        "69: cannot run yet: the weights have no encoder and decoder"},
       {"unknown key", "whisper", [](Model& m) { m.config["twist"] = 3; },
        "69: cannot run yet: config.json has keys"},
+      {"another filter of word times", "whisper", [](Model& m) { m.config["median_filter_width"] = 9; },
+       R"(69: cannot run yet: config.json has keys that this build does not know: "median_filter_width" = 9)"},
       {"left over", "t5",
        [](Model& m) {
          m.headers["encoder.more.weight"] = {DType::f32, {3}};
@@ -150,6 +201,14 @@ TEST(MemoryRecipe, RefusesWhatDoesNotFit) {
        "69: cannot run yet: relative positions in 3 buckets"},
       {"start is padding", "marian", [](Model& m) { m.config["model_type"] = "m2m_100"; },
        "69: cannot run yet: answers start with the padding token"},
+      {"a vocabulary of each half", "marian",
+       [](Model& m) { m.config["share_encoder_decoder_embeddings"] = false; },
+       "69: cannot run yet: its halves have tables and vocabularies of their own"},
+      {"a decoder's vocabulary", "marian", [](Model& m) { m.config["decoder_vocab_size"] = 149; },
+       "69: cannot run yet: config.json states a vocab_size of 150"},
+      {"another name's copy", "t5",
+       [](Model& m) { m.headers["decoder.wte.weight"] = m.headers.at("shared.weight"); },
+       R"(69: cannot run yet: no step uses the tensors "decoder.wte.weight")"},
       {"another family", "bart", [](Model& m) { m.config["model_type"] = "fsmt"; },
        "69: cannot run yet: its stack"},
   };

@@ -92,7 +92,7 @@ const std::vector<Bad> kBad = {
     // Two things that do not agree.
     {"depth", "llama", with("num_hidden_layers", 6), "69", "states 6 layers and the weights have 5"},
     {"endless_depth", "llama", with("num_hidden_layers", 1000000000), "69", "states 1000000000 layers"},
-    {"two_names", "llama", with("n_embd", 32), "69", "'hidden_size' is 16 and 'n_embd' is 32"},
+    {"two_names", "gpt2", with("hidden_size", 16), "69", "'hidden_size' is 16 and 'n_embd' is 32"},
     {"two_ropes", "llama", with("rope_scaling", {{"type", "linear"}, {"factor", 2}}), "69",
      "both rope_parameters and rope_scaling"},
     {"shape", "llama", with("intermediate_size", 100), "65",

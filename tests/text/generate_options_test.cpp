@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "support.hpp"
 
 namespace diffuse {
@@ -187,6 +190,56 @@ TEST(GenerationConfig, TakesIdsAndNothingElse) {
                                               {{"bos_token_id", 1.5}},
                                               Json::array()})
     error_of(ExitCode::bad_data, [&] { parse_generation_config(object, "config"); });
+}
+
+TEST(GenerationConfig, TakesTheRulesOnTokens) {
+  const auto config = parse_generation_config({{"suppress_tokens", {9, 4, -1}},
+                                               {"begin_suppress_tokens", {7}},
+                                               {"sequence_bias", {{{1, 2}, -1.5}, {{3}, 2}}},
+                                               {"encoder_repetition_penalty", 1.5},
+                                               {"encoder_no_repeat_ngram_size", 3},
+                                               {"exponential_decay_length_penalty", {6, 1.25}}},
+                                              "config");
+  EXPECT_EQ(config.suppressed, (std::vector<std::int32_t>{4, 9}));
+  EXPECT_EQ(config.not_first, (std::vector<std::int32_t>{7}));
+  EXPECT_EQ(config.sequence_bias, (std::vector<TokenBias>{{{1, 2}, -1.5F}, {{3}, 2.0F}}));
+  EXPECT_EQ(config.encoder_repetition_penalty, 1.5);
+  EXPECT_EQ(config.encoder_no_repeat_ngram_size, 3);
+  EXPECT_EQ(config.length_decay, (LengthDecay{6, 1.25}));
+  for (const auto& object : std::vector<Json>{{{"suppress_tokens", 3}},
+                                              {{"sequence_bias", {{"[1]", 2}}}},
+                                              {{"sequence_bias", {{Json::array(), 2}}}},
+                                              {{"sequence_bias", {{{1}, "x"}}}},
+                                              {{"encoder_repetition_penalty", 0}},
+                                              {{"exponential_decay_length_penalty", {6}}},
+                                              {{"exponential_decay_length_penalty", {-1, 1.1}}}})
+    error_of(ExitCode::bad_data, [&] { parse_generation_config(object, "config"); });
+}
+
+// As in transformers: config.json's rules hold only in a folder that has no other file for them.
+TEST(GenerationConfig, OfTwoFilesTheOneForItHolds) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "generation_of_two_files";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const char* name, const Json& object) {
+    std::ofstream(folder / name) << object.dump();
+  };
+  write("config.json", {{"eos_token_id", 3},
+                        {"bos_token_id", 4},
+                        {"min_length", 9},
+                        {"bad_words_ids", {{1}}},
+                        {"force_bos_token_to_be_generated", true}});
+  auto config = read_generation_config(folder);
+  EXPECT_EQ(config.min_length, 9);
+  EXPECT_EQ(config.bad_words.size(), 1U);
+  EXPECT_EQ(config.forced_bos_id, 4);
+  write("generation_config.json", {{"bos_token_id", 5}});
+  config = read_generation_config(folder);
+  EXPECT_EQ(config.eos_ids, (std::vector<std::int32_t>{3}));
+  EXPECT_EQ(config.bos_id, 5);
+  EXPECT_EQ(config.min_length, std::nullopt);
+  EXPECT_TRUE(config.bad_words.empty());
+  EXPECT_EQ(config.forced_bos_id, std::nullopt);
 }
 
 TEST(GenerationConfig, IsReadFromAFolder) {

@@ -29,7 +29,7 @@ TEST(SpeechOptions, have_the_usual_defaults) {
   EXPECT_EQ(options.limits.logprob, -1);
   EXPECT_EQ(options.limits.no_speech, 0.6);
   EXPECT_EQ(options.prompt_reset_on_temperature, 0.5);
-  EXPECT_EQ(options.max_initial_timestamp, 1);
+  EXPECT_FALSE(options.max_initial_timestamp);  // the checkpoint's, else 1
   EXPECT_TRUE(options.condition_on_previous_text);
 }
 

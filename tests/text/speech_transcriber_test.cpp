@@ -290,6 +290,25 @@ TEST(Transcriber, steps_carry_rules_and_search) {
   EXPECT_EQ(decode_step(work).samples, 5);
 }
 
+// The job's first, then the checkpoint's, then a second.
+TEST(Transcriber, the_first_timestamp_is_bounded_by_the_job_or_the_checkpoint) {
+  auto tokens = std::make_shared<SpeechTokens>(*shared_tokens());
+  auto options = greedy();
+  options.language = "en";
+  const auto bound = [&] {
+    Transcriber work(tokens, options, small_text(), 3000, 448);
+    return decode_step(work).rules.max_initial_timestamp;
+  };
+  tokens->max_initial_timestamp.reset();
+  EXPECT_EQ(bound(), 50);
+  tokens->max_initial_timestamp = 20;
+  EXPECT_EQ(bound(), 20);
+  options = parse_speech_options({{"max_initial_timestamp", 0.5}}, "x", options);
+  EXPECT_EQ(bound(), 25);
+  options = parse_speech_options({{"max_initial_timestamp", nullptr}}, "x", options);
+  EXPECT_EQ(bound(), std::nullopt);
+}
+
 TEST(Transcriber, prefix_and_hotwords_are_shown) {
   auto options = greedy();
   options.language = "en";

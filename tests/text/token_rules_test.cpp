@@ -75,6 +75,70 @@ TEST(TokenRules, BadWordsNeverCome) {
   EXPECT_EQ(possible(rules, {0, 1, 2}), without({8, 9}));
 }
 
+// Beside a row and values that transformers 5.24's processors gave.
+const std::vector<float> kRow = {1.0F, -2.0F, 0.5F, 3.0F, -0.25F, 2.0F, -1.5F, 0.75F, 4.0F, -3.0F};
+const Ids kHistory = {0, 5, 6, 5};
+const Ids kSource = {5, 6, 7, 7, 1};
+
+void expect_row(const TokenRules& rules, const std::vector<std::pair<std::size_t, float>>& changed,
+                const Ids& history = kHistory, std::int64_t prompt = 1) {
+  EXPECT_FALSE(rules.empty());
+  auto expected = kRow;
+  for (const auto& [id, value] : changed) expected[id] = value;
+  auto row = kRow;
+  apply_rules(rules, history, prompt, row);
+  for (std::size_t id = 0; id < row.size(); ++id) EXPECT_FLOAT_EQ(row[id], expected[id]) << id;
+}
+
+TEST(TokenRules, BiasesAreAddedToWhatWouldEndARun) {
+  TokenRules rules;
+  rules.biases = {{{3}, 1.5F}, {{5, 4}, -0.3F}, {{6, 5, 4}, 0.7F}, {{9, 4}, 5.0F}, {{700}, 1.0F}};
+  EXPECT_TRUE(rules.changes_logits());
+  expect_row(rules, {{3, 4.5F}, {4, 0.149999976F}});
+}
+
+TEST(TokenRules, WhatTheSourceHasIsFavoured) {
+  TokenRules rules;
+  rules.source = kSource;
+  rules.source_penalty = 1.3;
+  EXPECT_TRUE(rules.changes_logits());
+  expect_row(rules, {{1, -1.53846157F}, {5, 2.5999999F}, {6, -1.15384614F}, {7, 0.974999964F}});
+}
+
+TEST(TokenRules, NoRunOfTheSourceComes) {
+  TokenRules rules;
+  rules.source = kSource;
+  rules.no_repeat_source = 2;
+  EXPECT_FALSE(rules.changes_logits());
+  EXPECT_EQ(possible(rules, kHistory), without({6}));
+  rules.no_repeat_source = 3;
+  EXPECT_EQ(possible(rules, {0, 5, 6}), without({7}));
+  EXPECT_EQ(possible(rules, {0}), kAll);
+}
+
+TEST(TokenRules, TheEndBecomesLikelier) {
+  TokenRules rules;
+  rules.end_ids = {1, 4};
+  rules.decay_factor = 1.2;
+  rules.decay_start = 2;
+  EXPECT_TRUE(rules.changes_logits());
+  expect_row(rules, {{1, -1.12F}, {4, -0.14F}});
+  expect_row(rules, {}, {0, 5});  // not yet
+  rules.least_tokens = 9;         // and what is impossible stays so
+  EXPECT_EQ(possible(rules, kHistory), without({1, 4}));
+}
+
+TEST(TokenRules, SomeAreNeverFirst) {
+  TokenRules rules;
+  rules.not_first = {2, 9};
+  EXPECT_FALSE(rules.empty());
+  EXPECT_EQ(possible(rules, {0, 4}, 2), without({2, 9}));
+  EXPECT_EQ(possible(rules, {0, 4, 4}, 2), kAll);
+  rules.forced_first = 7;  // then the first is the one behind
+  EXPECT_EQ(possible(rules, {0}), (Ids{7}));
+  EXPECT_EQ(possible(rules, {0, 7}), without({2, 9}));
+}
+
 TEST(TokenRules, TravelAsNumbers) {
   TokenRules rules;
   rules.end_ids = {1, 4};
@@ -84,6 +148,13 @@ TEST(TokenRules, TravelAsNumbers) {
   rules.most_tokens = 44;
   rules.no_repeat = 5;
   rules.never = {{8}, {3, 4}};
+  rules.not_first = {6};
+  rules.source = {9, 9, 2};
+  rules.no_repeat_source = 3;
+  rules.source_penalty = 1.25;
+  rules.biases = {{{1}, -0.1F}, {{2, 3}, 4.0F}};
+  rules.decay_factor = 1.01;
+  rules.decay_start = 77;
   const auto words = pack_rules(rules);
   EXPECT_EQ(unpack_rules(words), rules);
   for (std::size_t count = 0; count < words.size(); ++count)
