@@ -85,17 +85,45 @@ std::vector<std::string> leading_cells(const std::string& name, const RunFigures
           std::to_string(run.groups)};
 }
 
+// What the values that were compared are called, and how fast they were made: pictures have no tokens, and of
+// sound they are codes.
+struct Labels {
+  std::string values;
+  std::uint64_t Counts::*count = &Counts::tokens;
+  std::string rate;  // empty: there is none
+};
+
+Labels labels_of(const Counts& counts) {
+  if (counts.media == 0) return {"tokens", &Counts::tokens, "tokens/s"};
+  if (counts.tokens == 0) return {"elements", &Counts::media, ""};
+  return {"codes", &Counts::tokens, "positions/s"};
+}
+
+// Counts of the report's kind: of a run that was held against the whole one, or what patches are cut of.
+Counts kind_of(const VerificationReport& report) {
+  if (!report.rows.empty()) return report.rows.front().compared;
+  if (report.across) return report.across->compared;
+  Counts counts;
+  counts.media = report.patched.empty() ? 0 : 1;
+  return counts;
+}
+
 std::string table(const VerificationReport& report) {
-  const auto finish = [](std::vector<std::string> cells, const RunFigures& run) {
+  const auto labels = labels_of(kind_of(report));
+  const auto finish = [&](std::vector<std::string> cells, const RunFigures& run) {
     cells.push_back(decimal(run.seconds, 2));
-    cells.push_back(decimal(run.tokens_per_second, 1));
+    if (!labels.rate.empty()) cells.push_back(decimal(run.tokens_per_second, 1));
     cells.push_back(percent(run.busy));
     return table_row(cells);
   };
-  std::string text =
-      table_row({"run", "ranks", "slices", "threads", "patches", "groups", "same bits", "requests", "tokens",
-                 "digests", "first difference", "seconds", "tokens/s", "busy"});
-  text += "|---|--:|---|--:|--:|--:|---|--:|--:|--:|---|--:|--:|--:|\n";
+  std::vector<std::string> head = {"run",         "ranks",   "slices",           "threads",
+                                   "patches",     "groups",  "same bits",        "requests",
+                                   labels.values, "digests", "first difference", "seconds"};
+  if (!labels.rate.empty()) head.push_back(labels.rate);
+  head.emplace_back("busy");
+  auto text = table_row(head);
+  text += std::string("|---|--:|---|--:|--:|--:|---|--:|--:|--:|---|--:|--:|") +
+          (labels.rate.empty() ? "\n" : "--:|\n");
   auto cells = leading_cells("whole", report.reference);
   cells.insert(cells.end(), {"reference", "", "", "", ""});
   text += finish(std::move(cells), report.reference);
@@ -103,8 +131,8 @@ std::string table(const VerificationReport& report) {
     cells = leading_cells("split", row.run);
     cells.insert(
         cells.end(),
-        {row.identical() ? "yes" : "**no**", grouped(row.compared.requests), grouped(row.compared.tokens),
-         grouped(row.compared.digests),
+        {row.identical() ? "yes" : "**no**", grouped(row.compared.requests),
+         grouped(row.compared.*labels.count), grouped(row.compared.digests),
          row.first ? escaped(std::string(name_of(row.first->what)) + ": " + place(*row.first)) : ""});
     text += finish(std::move(cells), row.run);
   }
@@ -212,10 +240,13 @@ std::string split_verdict(const VerificationReport& report) {
     return "Nothing is proven: " + runs + " hold no request that was answered in both runs.";
   if (counts.values() == 0)
     return "Nothing is proven: what was answered in " + runs + " holds no token, no digest and no medium.";
+  std::vector<std::string> compared = {counted(counts.requests, "request")};
+  if (counts.media == 0) compared.push_back(counted(counts.tokens, "token"));
+  if (counts.media > 0 && counts.tokens > 0) compared.push_back(counted(counts.tokens, "code"));
+  compared.push_back(counted(counts.digests, "digest") + " of layers");
+  if (counts.media > 0) compared.push_back(counted(counts.media, "element") + " of media");
   return "Splitting changed nothing: " + runs + " gave the same bits as the whole run (" +
-         run_name(report.reference) + "), each in " + counted(counts.requests, "request") + ", " +
-         counted(counts.tokens, "token") + " and " + counted(counts.digests, "digest") + " of layers" +
-         (counts.media > 0 ? ", with " + counted(counts.media, "element") + " of media." : ".");
+         run_name(report.reference) + "), each in " + listed(compared) + ".";
 }
 
 }  // namespace

@@ -191,7 +191,7 @@ std::map<std::string, StoredTensor> read_safetensors_header(const OpenFile& file
   return HeaderReader(file).read();
 }
 
-std::vector<float> read_only_tensor(const std::filesystem::path& path) {
+OnlyTensor read_only_tensor(const std::filesystem::path& path) {
   const OpenFile file(path);
   const auto tensors = read_safetensors_header(file);
   const auto what = "'" + path.string() + "'";
@@ -206,7 +206,7 @@ std::vector<float> read_only_tensor(const std::filesystem::path& path) {
   std::vector<float> values(static_cast<std::size_t>(stored.bytes) / size_of(type));
   for (std::size_t i = 0; i < values.size(); ++i)
     values[i] = element_as_f32(bytes.get() + i * size_of(type), type);
-  return values;
+  return {stored.header.shape, std::move(values)};
 }
 
 }  // namespace diffuse

@@ -24,8 +24,12 @@ struct StoredTensor {
 // Throws bad data where a rule is broken, refused for a known type that this build does not read.
 std::map<std::string, StoredTensor> read_safetensors_header(const OpenFile& file);
 
-// The elements of a file that holds one tensor, f32, f16 or bf16, widened to f32. Throws as above, bad data
+struct OnlyTensor {
+  std::vector<std::int64_t> shape;
+  std::vector<float> values;
+};
+// The tensor of a file that holds one, f32, f16 or bf16, widened to f32. Throws as above, bad data
 // where it holds none, several, or one of another type, and I/O.
-std::vector<float> read_only_tensor(const std::filesystem::path& path);
+OnlyTensor read_only_tensor(const std::filesystem::path& path);
 
 }  // namespace diffuse

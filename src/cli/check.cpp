@@ -85,11 +85,17 @@ void print_facts(const Examination& examination) {
   }
 }
 
-// What a run would refuse of the folder's features of sound.
-void judge_features(const std::string& folder, Examination& examination) {
+// What a run would refuse of the folder's features of sound, and of what its generation_config.json says of
+// speech.
+void judge_sound(const std::filesystem::path& folder, Examination& examination) {
   if (!examination.recipe || !examination.missing.empty()) return;
+  const auto& recipe = *examination.recipe;
+  const auto generation = folder / "generation_config.json";
+  const bool reads_sound = recipe.encoder && recipe.encoder->vocab == 0;
   try {
-    check_features(folder, *examination.recipe);
+    check_features(folder, recipe);
+    if (reads_sound && std::filesystem::exists(generation))
+      check_speech_config(read_json(generation), recipe, "'" + generation.string() + "'");
   } catch (const Error& problem) {
     if (problem.code() == ExitCode::internal) throw;
     examination.missing = problem.what();
@@ -98,7 +104,7 @@ void judge_features(const std::string& folder, Examination& examination) {
 
 int check(const CheckFlags& flags) {
   auto examination = examine(flags.model, flags.accept);
-  judge_features(flags.model, examination);
+  judge_sound(flags.model, examination);
   const bool planned = examination.recipe.has_value();
   const bool can_run = planned && examination.missing.empty();
   Json json = to_json(examination.verdict);

@@ -3,15 +3,23 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
+#include <utility>
+#include <variant>
+#include <vector>
 
+#include "backend/backend.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "cli/commands.hpp"
+#include "cli/model.hpp"
 #include "cli/places.hpp"
+#include "cli/prepared_job.hpp"
 #include "core/error.hpp"
 #include "job/job_file.hpp"
 #include "job/spec.hpp"
 #include "media/sound.hpp"
 #include "text/generate_options.hpp"
+#include "text/idle_options.hpp"
 #include "text/speech_options.hpp"
 
 namespace diffuse {
@@ -23,25 +31,33 @@ struct PackFlags {
   std::string model;
 };
 
-void check_text_options(const Json& object, const std::string& what) {
-  check_autoregressive(parse_generate(object, what), what);
-}
-
 // Speech's options are for requests with sound; of the others no key is known that means nothing to them.
+// What a request says is checked over the job's defaults, and those by the requests that follow them.
 void check_options(const Job& job, const std::string& what) {
   const auto with_sound =
       std::ranges::count_if(job.requests, [](const Request& r) { return r.audio.has_value(); });
-  if (with_sound == 0) check_text_options(job.generate, what + ": generate");
-  if (with_sound > 0) parse_speech_options(job.generate, what + ": generate");
+  const auto of_job = what + ": generate";
+  const auto speech = with_sound > 0 ? parse_speech_options(job.generate, of_job) : SpeechOptions();
+  const auto text = parse_generate(with_sound > 0 ? without_speech_keys(job.generate) : job.generate, of_job);
+  IdleDefaults idle(job.generate);
   for (const auto& request : job.requests) {
     const auto where = what + ": request '" + request.id + "'";
+    const auto own = where + ": generate";
     if (request.audio) {
-      auto options = parse_speech_options(request.generate, where + ": generate");
+      auto options = parse_speech_options(request.generate, own, speech);
       set_language(options, request.language, where);
+      if (!std::holds_alternative<NoText>(request.input)) continue;
+      check_idle(request.generate, options, own);
+      idle.see([&](const std::string& key) { return why_idle(key, options); });
     } else {
-      check_text_options(request.generate, where + ": generate");
+      auto options = parse_generate(request.generate, own, text);
+      settle_sampling(options, own);
+      check_autoregressive(options, own);
+      check_idle(request.generate, options, own);
+      idle.see([&](const std::string& key) { return why_idle(key, options); });
     }
   }
+  idle.check(of_job);
 }
 
 // A job that is packed again takes its own place, and no other file's.
@@ -57,6 +73,29 @@ void check_output(const PackFlags& flags) {
   }
 }
 
+// What a run would say of this job, where the model's folder is at hand. Warnings, for the job may be meant
+// for another machine, where the folder is another.
+std::vector<std::string> what_a_run_would_say(Job job) {
+  if (job.model.empty() || !std::filesystem::exists(job.model)) return {};
+  // Hours of sound are wrong in nothing that its first second is not.
+  for (auto& request : job.requests)
+    if (request.audio && std::ssize(request.audio->samples) > request.audio->rate)
+      request.audio->samples.resize(static_cast<std::size_t>(request.audio->rate));
+  std::vector<std::string> problems;
+  try {
+    const auto model = open_model(job.model, LoadMode::mmap, {});
+    constexpr auto kAnyMemory = std::numeric_limits<std::int64_t>::max() / kPageTokens;
+    const auto add = [&](const auto& prepared) {
+      for (const auto& request : prepared.requests)
+        if (!request.problem.empty()) problems.push_back("request '" + request.id + "': " + request.problem);
+    };
+    std::visit(add, prepare_job(job, model, kAnyMemory, {}));
+  } catch (const Error& problem) {
+    problems.emplace_back(problem.what());
+  }
+  return problems;
+}
+
 int pack(const PackFlags& flags) {
   check_output(flags);
   const auto check = [](const Json& object, const std::string& what) {
@@ -66,12 +105,18 @@ int pack(const PackFlags& flags) {
     parse_speech_options(speech, what);
     parse_generate(without_speech_keys(object), what);
   };
-  const auto job =
-      read_spec(flags.spec, flags.model, check, {.sound = media::read_speech, .latent = read_only_tensor});
+  const auto read_latent = [](const std::filesystem::path& path) {
+    auto tensor = read_only_tensor(path);
+    return LatentFile{std::move(tensor.shape), std::move(tensor.values)};
+  };
+  auto job = read_spec(flags.spec, flags.model, check, {.sound = media::read_speech, .latent = read_latent});
   check_options(job, "job spec '" + flags.spec + "'");
   write_job(flags.output, job);
-  std::printf("%s: %zu requests%s%s\n", flags.output.c_str(), job.requests.size(),
-              job.model.empty() ? "" : " for ", job.model.c_str());
+  const auto said = flags.output + ": " + std::to_string(job.requests.size()) + " requests" +
+                    (job.model.empty() ? "" : " for " + job.model);
+  for (const auto& problem : what_a_run_would_say(std::move(job)))
+    std::fprintf(stderr, "warning: %s\n", problem.c_str());
+  std::printf("%s\n", said.c_str());
   return 0;
 }
 

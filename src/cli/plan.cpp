@@ -13,6 +13,8 @@
 #include "schedule/simulator.hpp"
 #include "slice/device_bytes.hpp"
 #include "slice/plan.hpp"
+#include "text/codebook_sampling.hpp"
+#include "text/generate_options.hpp"
 
 namespace diffuse {
 namespace {
@@ -47,8 +49,16 @@ struct PlanFlags {
       refuse_for_pictures(given_prompt.has_value(), "--prompt");
       refuse_for_pictures(given_new_tokens.has_value(), "--new-tokens");
     } else {
-      refuse_for_tokens(!pictures.given().empty(), pictures.given());
+      // Guidance is of pictures and of sound.
+      const auto given = pictures.given(recipe.codec.has_value());
+      refuse_for_tokens(!given.empty(), given);
     }
+  }
+
+  // Rows of a position of music: with guidance a second one beside it. As a job that says none has it.
+  std::int32_t branches(const GenerationConfig& generation) const {
+    const auto scale = pictures.guidance < 0 ? generation.guidance_scale.value_or(1) : pictures.guidance;
+    return is_guided(scale) ? 2 : 1;
   }
 };
 
@@ -117,8 +127,10 @@ std::uint64_t kv_bytes_of(const Recipe& recipe, const RankSlice& slice, Compute 
 // Sequences that decode together share a step's time, so that a token costs that much less than a step.
 constexpr double kEncoded = 16;
 
-// In units of the costliest stage's time to read its weights; a row more costs what the default model says.
-SimulationReport simulate_plan(const PlanFlags& flags, const Recipe& recipe, const Plan& plan) {
+// Times are in units of the costliest stage's time to read its weights; a row more costs what the default
+// model says.
+SimulationReport simulate_plan(const PlanFlags& flags, const Recipe& recipe, const Plan& plan,
+                               std::int32_t branches) {
   double largest = 0;
   for (const auto& slice : plan.ranks) {
     if (!slice.idle()) largest = std::max(largest, slice.cost - slice.encoder_cost);
@@ -145,11 +157,22 @@ SimulationReport simulate_plan(const PlanFlags& flags, const Recipe& recipe, con
     simulation.encode.step = 0;
     simulation.encode.row =
         share * static_cast<double>(flags.new_tokens()) / static_cast<double>(rows) / kEncoded;
-    config.kv_pages += flags.requests() * (rows / kPageTokens + 1);
+    need.lanes = branches;
+    need.guided = branches > 1;
+    config.most_lanes = branches;
+    config.kv_pages = flags.requests() * pages_needed(need, kPageTokens);
   }
   const std::vector<SequenceNeed> needs(static_cast<std::size_t>(flags.requests()), need);
   AutoregressivePolicy policy(config, needs);
   return simulate(simulation, bind_policy(policy), [](std::size_t, std::int64_t) { return false; });
+}
+
+// ", in 3 patches, the first 5 steps whole".
+std::string patches_text(const PicturePlan& pictures) {
+  const auto& cut = pictures.patches;
+  if (cut.patches == 1) return {};
+  return ", in " + std::to_string(cut.patches) + " patches, the first " + std::to_string(cut.whole_first) +
+         " steps whole";
 }
 
 int plan(const PlanFlags& flags) {
@@ -189,18 +212,26 @@ int plan(const PlanFlags& flags) {
     json["cut"] = "transformer";
     json["pictures"] = to_json(*pictures);
   }
+  const auto branches = codec ? flags.branches(read_generation_config(model.folder)) : 1;
+  if (codec) json["branches"] = branches;
   std::optional<SimulationReport> simulated;
   if (flags.simulate && pictures) {
-    simulated.emplace().utilisation = simulate_pictures(plan, *pictures, flags.requests());
-    json["simulated"] = {
-        {"requests", flags.requests()}, {"steps", pictures->steps}, {"utilisation", simulated->utilisation}};
-  } else if (flags.simulate) {
-    simulated = simulate_plan(flags, model.recipe, plan);
+    simulated = simulate_pictures(plan, *pictures, flags.requests());
     json["simulated"] = {{"requests", flags.requests()},
-                         {"prompt", flags.prompt()},
-                         {"new_tokens", flags.new_tokens()},
+                         {"steps", pictures->steps},
+                         {"branches", pictures->branches},
+                         {"patches", pictures->patches.patches},
+                         {"whole_first", pictures->patches.whole_first},
+                         {"whole_last", pictures->patches.whole_last},
                          {"utilisation", simulated->utilisation}};
+  } else if (flags.simulate) {
+    simulated = simulate_plan(flags, model.recipe, plan, branches);
+    json["simulated"] = {{"requests", flags.requests()},     {"prompt", flags.prompt()},
+                         {"new_tokens", flags.new_tokens()}, {"branches", branches},
+                         {"duration", simulated->makespan},  {"utilisation", simulated->utilisation}};
   }
+  if (simulated && !simulated->problems.empty())
+    throw_internal("simulating the schedule: " + simulated->problems.front());
   if (flags.json) {
     std::printf("%s\n", json.dump(2).c_str());
     return 0;
@@ -226,6 +257,9 @@ int plan(const PlanFlags& flags) {
   if (codec) {
     std::printf("The codec (%s), which turns the codes of %lld codebooks into sound, is on rank 0.\n",
                 human_bytes(sound_bytes).c_str(), static_cast<long long>(model.recipe.codebooks));
+    if (branches > 1)
+      std::printf("With guidance a position has %d rows: each of them takes the cache that a token takes.\n",
+                  branches);
   }
   for (const auto& tensor : plan.shared)
     std::printf("'%s' serves all layers: each slice loads it.\n", tensor.c_str());
@@ -233,8 +267,9 @@ int plan(const PlanFlags& flags) {
     std::printf("The head is the embedding table: the first and the last slice both hold it.\n");
   if (simulated) {
     if (pictures) {
-      std::printf("Simulated with %lld requests of %lld steps: stages",
-                  static_cast<long long>(flags.requests()), static_cast<long long>(pictures->steps));
+      std::printf("Simulated with %lld requests of %lld steps, %d branches each%s: stages",
+                  static_cast<long long>(flags.requests()), static_cast<long long>(pictures->steps),
+                  pictures->branches, patches_text(*pictures).c_str());
     } else {
       std::printf("Simulated with %lld requests of %lld + %lld tokens: stages",
                   static_cast<long long>(flags.requests()), static_cast<long long>(flags.prompt()),

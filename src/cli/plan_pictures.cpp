@@ -21,18 +21,19 @@ void PicturePlanFlags::add_to(CLI::App& command) {
   command.add_option("--width", width, "Of pictures")->check(CLI::Range(1, 65536));
   command.add_option("--num-frames", frames, "Of videos")->check(CLI::Range(1, 1'000'000));
   command.add_option("--steps", steps, "Of the scheduler")->check(CLI::Range(1, 100'000));
-  command.add_option("--guidance-scale", guidance, "1: no guidance, one branch a request")
+  command
+      .add_option("--guidance-scale", guidance, "Of pictures and music; 1: no guidance, one branch a request")
       ->check(between(0, 1e6));
   command.add_option("--patches", patches, "Patches that a picture is cut into")->check(CLI::Range(1, 4096));
   add_tile(command, tile);
 }
 
-std::string PicturePlanFlags::given() const {
+std::string PicturePlanFlags::given(bool guided) const {
   if (height > 0) return "--height";
   if (width > 0) return "--width";
   if (frames > 0) return "--num-frames";
   if (steps > 0) return "--steps";
-  if (guidance >= 0) return "--guidance-scale";
+  if (guidance >= 0 && !guided) return "--guidance-scale";
   if (patches > 1) return "--patches";
   return tile > 0 ? "--tile" : "";
 }
@@ -49,11 +50,13 @@ PicturePlan plan_pictures(const Recipe& recipe, const Plan& plan, const PictureP
                             .width = or_own(flags.width, own.width)};
   PicturePlan pictures;
   pictures.size = size;
+  TokenGrid grid;
   try {
-    pictures.tokens = grid_of(stack, size, codec.space_scale(), codec.time_scale()).tokens();
+    grid = grid_of(stack, size, codec.space_scale(), codec.time_scale());
   } catch (const Error& problem) {
     throw_usage(problem.what());
   }
+  pictures.tokens = grid.tokens();
   const codec::LatentSize latent = {.frames = (size.frames - 1) / codec.time_scale() + 1,
                                     .height = size.height / codec.space_scale(),
                                     .width = size.width / codec.space_scale()};
@@ -71,22 +74,28 @@ PicturePlan plan_pictures(const Recipe& recipe, const Plan& plan, const PictureP
   pictures.text_rows = stack.text_rows;
   pictures.encoder = plan.encoders.front();
   pictures.steps = or_own(flags.steps, defaults.steps);
-  pictures.patches = flags.patches;
+  PatchFlags patches;
+  patches.settings.patches = flags.patches;
+  if (flags.patches > 1) patches.carry_on = CarryOn::balanced;
+  patches.whole_share = flags.patches > 1;
+  pictures.patches = patches.settings_of(pictures.steps);
+  pictures.borders = patch_borders(grid.frames * grid.height, pictures.tokens, flags.patches);
   pictures.carry_bytes = static_cast<std::uint64_t>(pictures.tokens * recipe.hidden) * sizeof(float);
   for (const auto& slice : plan.ranks) {
     pictures.kv_bytes.push_back(static_cast<std::uint64_t>(pictures.branches) *
                                 refinement_kv_bytes(recipe, slice, pictures.tokens, pictures.text_rows,
-                                                    flags.patches > 1 ? history_of(CarryOn::balanced) : 0,
+                                                    flags.patches > 1 ? history_of(patches.carry_on) : 0,
                                                     compute));
   }
   return pictures;
 }
 
-std::vector<double> simulate_pictures(const Plan& plan, const PicturePlan& pictures, std::int64_t requests) {
+SimulationReport simulate_pictures(const Plan& plan, const PicturePlan& pictures, std::int64_t requests) {
   RefinementNeed need;
   need.steps = pictures.steps;
   need.branches = pictures.branches;
-  need.borders = patch_borders(1, pictures.tokens, pictures.patches);
+  need.borders = pictures.borders;
+  need.settings = pictures.patches;
   need.pages = 1;
   const std::vector<RefinementNeed> needs(static_cast<std::size_t>(requests), need);
   RefinementPolicy policy({plan.stages, requests}, needs);
@@ -99,16 +108,15 @@ std::vector<double> simulate_pictures(const Plan& plan, const PicturePlan& pictu
     const auto share = static_cast<double>(slice.layers()) / static_cast<double>(most);
     simulation.stages.push_back({0, share / static_cast<double>(pictures.tokens)});
   }
-  return simulate(simulation, bind_policy(policy), [](std::size_t, std::int64_t) { return false; })
-      .utilisation;
+  return simulate(simulation, bind_policy(policy), [](std::size_t, std::int64_t) { return false; });
 }
 
 Json to_json(const PicturePlan& pictures) {
   Json decoding = {{"bytes", pictures.decoding_bytes}};
   if (pictures.tiled_bytes) decoding["tiled_bytes"] = *pictures.tiled_bytes;
-  return {{"decoding", std::move(decoding)},    {"tokens", pictures.tokens},
-          {"branches", pictures.branches},      {"text_rows", pictures.text_rows},
-          {"patches", pictures.patches},        {"kv_bytes", pictures.kv_bytes},
+  return {{"decoding", std::move(decoding)},     {"tokens", pictures.tokens},
+          {"branches", pictures.branches},       {"text_rows", pictures.text_rows},
+          {"patches", pictures.patches.patches}, {"kv_bytes", pictures.kv_bytes},
           {"carry_bytes", pictures.carry_bytes}};
 }
 
@@ -123,7 +131,7 @@ void print(const PicturePlan& pictures, const Recipe& recipe) {
   std::printf("A request of %lld x %lld x %lld pixels, %lld tokens%s, takes keys and values of:",
               static_cast<long long>(pictures.size.frames), static_cast<long long>(pictures.size.height),
               static_cast<long long>(pictures.size.width), static_cast<long long>(pictures.tokens),
-              pictures.patches > 1 ? ", in patches" : "");
+              pictures.patches.patches > 1 ? ", in patches" : "");
   for (std::size_t rank = 0; rank < pictures.kv_bytes.size(); ++rank)
     std::printf(" rank %zu %s%s", rank, human_bytes(pictures.kv_bytes[rank]).c_str(),
                 rank + 1 == pictures.kv_bytes.size() ? ".\n" : ",");

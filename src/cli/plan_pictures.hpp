@@ -26,7 +26,8 @@ struct PicturePlanFlags {
   std::int64_t tile = 0;  // see add_tile()
 
   void add_to(CLI::App& command);
-  std::string given() const;  // the first flag that was given; empty where none was
+  // The first flag that was given, where `guided` is not looked for guidance; empty where none was.
+  std::string given(bool guided = false) const;
 };
 
 struct PicturePlan {
@@ -35,7 +36,9 @@ struct PicturePlan {
   std::int32_t branches = 1;   // of a request
   std::int64_t text_rows = 0;  // that each branch reads
   std::int64_t steps = 0;
-  std::int32_t patches = 1;
+  // As `run` makes them: patches, and the steps that stay whole where nothing else is said.
+  PatchSettings patches;
+  std::vector<std::int64_t> borders;
   std::int32_t encoder = 0;             // the rank that encodes texts
   std::vector<std::uint64_t> kv_bytes;  // a rank: keys and values of a request's branches
   // What the codec takes of rank 0 for a picture at a time, beside its weights: whole, and in tiles.
@@ -48,9 +51,9 @@ struct PicturePlan {
 PicturePlan plan_pictures(const Recipe& recipe, const Plan& plan, const PicturePlanFlags& flags,
                           Compute compute);
 
-// How busy each stage would be with so many requests at once, passes lasting as long as their share of
-// layers.
-std::vector<double> simulate_pictures(const Plan& plan, const PicturePlan& pictures, std::int64_t requests);
+// How busy each stage would be with so many requests at once, by the schedule of a run, passes lasting as
+// long as their share of layers.
+SimulationReport simulate_pictures(const Plan& plan, const PicturePlan& pictures, std::int64_t requests);
 
 Json to_json(const PicturePlan& pictures);
 void print(const PicturePlan& pictures, const Recipe& recipe);

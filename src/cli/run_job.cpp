@@ -55,14 +55,15 @@ std::function<void(std::size_t, const RequestResult&)> reporter(const JobEvents&
 
 namespace {
 
+// Of what was run: rows and tokens of all beams, attempts and passes, also those that no answer holds.
 Json timing_of(const DriverReport& report, const std::vector<LoadReport>& loads, double run_seconds) {
   return {{"run_seconds", run_seconds},
           {"steps", report.steps},
-          {"prompt_tokens", report.prompt_rows},
-          {"generated_tokens", report.sampled},
+          {"prompt_rows", report.prompt_rows},
+          {"sampled_tokens", report.sampled},
           {"encoded_rows", report.encoded_rows},
           {"encode_seconds", static_cast<double>(report.encode_ns) * 1e-9},
-          {"generated_tokens_per_second", a_second(report.sampled, run_seconds)},
+          {"sampled_tokens_per_second", a_second(report.sampled, run_seconds)},
           {"ranks", ranks_of(report.stages, loads, run_seconds)}};
 }
 

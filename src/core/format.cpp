@@ -25,4 +25,10 @@ std::string short_number(double value) {
   return text;
 }
 
+std::string shape_text(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (const auto size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
 }  // namespace diffuse

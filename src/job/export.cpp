@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "core/utf8.hpp"
 #include "job/npy.hpp"
 #include "job/transcript.hpp"
@@ -31,8 +32,26 @@ struct Counts {
   std::uint64_t bad = 0;
   std::uint64_t unfinished = 0;
   std::uint64_t prompt_tokens = 0;
-  std::uint64_t tokens = 0;
+  std::uint64_t tokens = 0;  // of texts and transcripts
+  std::uint64_t texts = 0;
+  std::uint64_t codes = 0;  // of sounds
+  std::uint64_t sounds = 0;
+  std::uint64_t pictures = 0;
+  std::uint64_t videos = 0;
+  std::uint64_t latents = 0;  // that are not shown too
 };
+
+void count(Counts& counts, const Sample& sample) {
+  const auto is = [&](MediaKind kind) { return sample.media && sample.media->kind == kind; };
+  const bool text = !sample.media && !sample.latent;
+  counts.texts += text ? 1 : 0;
+  counts.tokens += text ? sample.tokens.size() : 0;
+  counts.sounds += is(MediaKind::sound) ? 1 : 0;
+  counts.codes += is(MediaKind::sound) ? sample.tokens.size() : 0;
+  counts.pictures += is(MediaKind::picture) ? 1 : 0;
+  counts.videos += is(MediaKind::video) ? 1 : 0;
+  counts.latents += sample.latent && !sample.media ? 1 : 0;
+}
 
 Counts counts_of(const Result& result) {
   Counts counts;
@@ -41,9 +60,34 @@ Counts counts_of(const Result& result) {
     counts.bad += request.status == Status::bad ? 1 : 0;
     counts.unfinished += request.status == Status::unfinished ? 1 : 0;
     counts.prompt_tokens += static_cast<std::uint64_t>(request.prompt_tokens);
-    for (const auto& sample : request.samples) counts.tokens += sample.tokens.size();
+    for (const auto& sample : request.samples) count(counts, sample);
   }
   return counts;
+}
+
+// Pictures and latents have no tokens and no way to end.
+bool has_tokens(const Sample& sample) {
+  return !sample.tokens.empty() || (!sample.media && !sample.latent);
+}
+
+std::string counted(std::uint64_t number, const std::string& noun) {
+  return std::to_string(number) + " " + noun + (number == 1 ? "" : "s");
+}
+
+// "2 requests: 2 done, 0 bad, 0 unfinished; 4 prompt tokens, 30 generated", of media what was made.
+std::string summary(const Result& result) {
+  const auto counts = counts_of(result);
+  std::string text = std::to_string(result.requests.size()) + " requests: " + std::to_string(counts.done) +
+                     " done, " + std::to_string(counts.bad) + " bad, " + std::to_string(counts.unfinished) +
+                     " unfinished; " + std::to_string(counts.prompt_tokens) + " prompt tokens";
+  const auto media = counts.sounds + counts.pictures + counts.videos + counts.latents;
+  if (counts.texts > 0 || media == 0) text += ", " + std::to_string(counts.tokens) + " generated";
+  if (counts.sounds > 0)
+    text += ", " + counted(counts.sounds, "sound") + " of " + counted(counts.codes, "code");
+  if (counts.pictures > 0) text += ", " + counted(counts.pictures, "picture");
+  if (counts.videos > 0) text += ", " + counted(counts.videos, "video");
+  if (counts.latents > 0) text += ", " + counted(counts.latents, "latent");
+  return text;
 }
 
 std::vector<const RequestResult*> chosen(const Result& result, const std::string& only) {
@@ -72,6 +116,37 @@ std::string heading(const RequestResult& request, std::size_t sample) {
   std::string text = "== " + visible(request.id);
   if (request.samples.size() > 1) text += ", sample " + std::to_string(sample);
   return text;
+}
+
+// How long a request took, and of sound how that compares with how long it plays.
+std::string pace(const RequestResult& request, double playing_seconds) {
+  if (request.seconds <= 0) return {};
+  auto text = ", the request took " + fixed(request.seconds, 1) + " s";
+  if (playing_seconds > 0)
+    text += ", " + fixed(playing_seconds / request.seconds, 2) + " times as fast as it plays";
+  return text;
+}
+
+double seconds_of(const Sample& sample) {
+  if (sample.transcript) return sample.transcript->duration;
+  const bool sound = sample.media && sample.media->kind == MediaKind::sound && sample.media->rate > 0;
+  return sound ? static_cast<double>(sample.media->frames) / sample.media->rate : 0;
+}
+
+// What a sample is, in the words of its kind: "10 tokens, length".
+std::string label_of(const RequestResult& request, const Sample& sample) {
+  double playing = 0;
+  for (const auto& each : request.samples) playing += seconds_of(each);
+  const auto tokens = sample.tokens.size();
+  const auto said = counted(tokens, "token") + ", " + std::string(name_of(sample.finish));
+  if (sample.transcript)
+    return said + ", " + fixed(sample.transcript->duration, 1) + " s of sound" + pace(request, playing);
+  std::string text;
+  if (sample.media) text = describe(*sample.media);
+  if (sample.latent) text += (text.empty() ? "" : "; ") + describe(*sample.latent);
+  if (text.empty()) return said;
+  if (tokens > 0) text = counted(tokens, "code") + ", " + text;
+  return text + pace(request, playing);
 }
 
 // ---- export
@@ -190,11 +265,7 @@ std::string FileNames::take(const std::string& id, std::size_t sample, std::size
 
 std::string show_text(const Result& result, const ShowOptions& options) {
   const auto requests = chosen(result, options.only);
-  const Counts counts = counts_of(result);
-  std::string out = std::to_string(result.requests.size()) + " requests: " + std::to_string(counts.done) +
-                    " done, " + std::to_string(counts.bad) + " bad, " + std::to_string(counts.unfinished) +
-                    " unfinished; " + std::to_string(counts.prompt_tokens) + " prompt tokens, " +
-                    std::to_string(counts.tokens) + " generated\n";
+  std::string out = summary(result) + "\n";
   if (options.only.empty()) {
     append_object(out, "timing", result.timing);
     append_object(out, "provenance", result.provenance);
@@ -209,10 +280,7 @@ std::string show_text(const Result& result, const ShowOptions& options) {
     if (!options.texts) continue;
     for (std::size_t i = 0; i < request->samples.size(); ++i) {
       const Sample& sample = request->samples[i];
-      out += "\n" + heading(*request, i) + " (" + std::to_string(sample.tokens.size()) + " tokens, " +
-             std::string(name_of(sample.finish)) + ")\n";
-      if (sample.media) out += describe(*sample.media) + "\n";
-      if (sample.latent) out += describe(*sample.latent) + "\n";
+      out += "\n" + heading(*request, i) + " (" + label_of(*request, sample) + ")\n";
       if ((sample.media || sample.latent) && sample.text.empty()) continue;
       out += visible(shortened(sample.text, options.max_bytes)) + "\n";
     }
@@ -228,8 +296,9 @@ Json show_json(const Result& result, const ShowOptions& options) {
     entry["seconds"] = request->seconds;
     entry["samples"] = Json::array();
     for (const auto& sample : request->samples) {
-      Json item = {{"finish", name_of(sample.finish)}, {"tokens", sample.tokens}};
-      if (options.texts) item["text"] = shortened(sample.text, options.max_bytes);
+      Json item = Json::object();
+      if (has_tokens(sample)) item = {{"finish", name_of(sample.finish)}, {"tokens", sample.tokens}};
+      if (options.texts && has_tokens(sample)) item["text"] = shortened(sample.text, options.max_bytes);
       if (!sample.logprobs.chosen.empty())
         item["logprobs"] = {{"chosen", sample.logprobs.chosen},
                             {"top", sample.logprobs.top},
@@ -278,15 +347,18 @@ Exported export_result(const Result& result, const std::filesystem::path& folder
       ++(media ? exported.media : exported.texts);
       Json line = line_of(request);
       line["sample"] = i;
-      line["finish"] = name_of(sample.finish);
-      line["text"] = sample.text;
-      line["tokens"] = sample.tokens;
+      if (has_tokens(sample)) {
+        line["finish"] = name_of(sample.finish);
+        line["text"] = sample.text;
+        line["tokens"] = sample.tokens;
+      }
       line["file"] = file;
       if (sample.media) line["media"] = facts_of(*sample.media);
       if (sample.latent) line["latent"] = facts_of(*sample.latent);
       lines += dump(line) + "\n";
-      table += csv_row(request, std::to_string(i), std::string(name_of(sample.finish)),
-                       std::to_string(sample.tokens.size()), file);
+      table += has_tokens(sample) ? csv_row(request, std::to_string(i), std::string(name_of(sample.finish)),
+                                            std::to_string(sample.tokens.size()), file)
+                                  : csv_row(request, std::to_string(i), "", "", file);
     }
   }
   write_file(folder / "results.jsonl", lines);

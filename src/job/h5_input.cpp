@@ -82,19 +82,20 @@ std::vector<std::string> Input::names(const std::string& group) const {
   return found;
 }
 
-std::vector<std::string> Input::attributes() const {
+std::vector<std::string> Input::attributes(const std::string& path) const {
+  const Handle object(H5Oopen(file_.get(), path.c_str(), H5P_DEFAULT), H5Oclose, doing(path));
   H5O_info_t info{};
-  check(H5Oget_info2(file_.get(), &info, H5O_INFO_NUM_ATTRS), doing("/"));
-  if (info.num_attrs > kMostNames) fail("/", "holds more attributes than any file of this program");
+  check(H5Oget_info2(object.get(), &info, H5O_INFO_NUM_ATTRS), doing(path));
+  if (info.num_attrs > kMostNames) fail(path, "holds more attributes than any file of this program");
   std::vector<std::string> found;
   for (hsize_t i = 0; i < info.num_attrs; ++i) {
     const Handle attribute(
-        H5Aopen_by_idx(file_.get(), ".", H5_INDEX_NAME, H5_ITER_INC, i, H5P_DEFAULT, H5P_DEFAULT), H5Aclose,
-        doing("/"));
-    const auto length = check(H5Aget_name(attribute.get(), 0, nullptr), doing("/"));
-    if (length > 1024) fail("/", "holds an attribute's name of more than 1024 bytes");
+        H5Aopen_by_idx(object.get(), ".", H5_INDEX_NAME, H5_ITER_INC, i, H5P_DEFAULT, H5P_DEFAULT), H5Aclose,
+        doing(path));
+    const auto length = check(H5Aget_name(attribute.get(), 0, nullptr), doing(path));
+    if (length > 1024) fail(path, "holds an attribute's name of more than 1024 bytes");
     std::string name(static_cast<std::size_t>(length) + 1, '\0');
-    check(H5Aget_name(attribute.get(), name.size(), name.data()), doing("/"));
+    check(H5Aget_name(attribute.get(), name.size(), name.data()), doing(path));
     name.pop_back();
     found.push_back(std::move(name));
   }
@@ -147,7 +148,7 @@ std::int64_t Input::number_attribute(const std::string& name) {
   return value;
 }
 
-Input::Set Input::open_set(const std::string& path) const {
+Input::Set Input::open_set(const std::string& path, int most_dimensions) const {
   if (!has(path)) fail(path, "is missing");
   if (is_group(path)) fail(path, "is a group and should be a dataset");
   const std::string act = doing(path);
@@ -160,7 +161,9 @@ Input::Set Input::open_set(const std::string& path) const {
   Handle type(H5Dget_type(dataset.get()), H5Tclose, act);
   const Handle space(H5Dget_space(dataset.get()), H5Sclose, act);
   const int dimensions = check(H5Sget_simple_extent_ndims(space.get()), act);
-  if (dimensions > 1) fail(path, "has " + std::to_string(dimensions) + " dimensions and should have one");
+  if (dimensions > most_dimensions)
+    fail(path, "has " + std::to_string(dimensions) + " dimensions and should have " +
+                   (most_dimensions == 1 ? "one" : std::to_string(most_dimensions) + " at most"));
   const auto count = check(H5Sget_simple_extent_npoints(space.get()), act);
   const H5T_class_t kind = H5Tget_class(type.get());
   const std::size_t item = H5Tget_size(type.get());
@@ -233,11 +236,24 @@ std::vector<T> Input::reals(const std::string& path) {
 template std::vector<float> Input::reals(const std::string&);
 template std::vector<double> Input::reals(const std::string&);
 
-std::vector<float> Input::samples(const std::string& path) {
-  const Set set = open_set(path);
+std::vector<std::uint64_t> Input::shape(const std::string& path) const {
+  if (!has(path)) fail(path, "is missing");
+  if (is_group(path)) fail(path, "is a group and should be a dataset");
+  const Handle dataset(H5Dopen2(file_.get(), path.c_str(), H5P_DEFAULT), H5Dclose, doing(path));
+  const Handle space(H5Dget_space(dataset.get()), H5Sclose, doing(path));
+  const auto dimensions = check(H5Sget_simple_extent_ndims(space.get()), doing(path));
+  std::vector<hsize_t> sizes(static_cast<std::size_t>(dimensions));
+  check(H5Sget_simple_extent_dims(space.get(), sizes.data(), nullptr), doing(path));
+  return {sizes.begin(), sizes.end()};
+}
+
+std::vector<float> Input::samples(const std::string& path, int most_dimensions) {
+  const Set set = open_set(path, most_dimensions);
   if (set.count == 0) return {};
   if (set.kind != H5T_FLOAT || set.item > sizeof(double))
-    fail(path, "should hold floating-point numbers (whole ones: divide them by the largest, like x / 32768)");
+    fail(path,
+         "should hold floating-point numbers (of integer PCM divide by full scale, like x / 32768 for 16 "
+         "bits)");
   return read_as<float>(set, path);
 }
 

@@ -24,14 +24,15 @@ class Input {
   // Names in a group ("/" is the root), in the order of their bytes. Refuses a group with too many, and links
   // that lead out of it (soft and external ones).
   std::vector<std::string> names(const std::string& group) const;
-  std::vector<std::string> attributes() const;  // of the root
+  std::vector<std::string> attributes(const std::string& path = "/") const;  // names; of a group or a dataset
   bool has(const std::string& path) const;
   bool is_group(const std::string& path) const;
 
   std::string text_attribute(const std::string& name);
   std::int64_t number_attribute(const std::string& name);
 
-  // One-dimensional datasets. Integers of any width; a value that the asked-for type cannot hold is refused.
+  // One-dimensional datasets, but for samples(). Integers of any width; a value that the asked-for type
+  // cannot hold is refused.
   std::vector<std::uint64_t> unsigned_numbers(const std::string& path);
   std::vector<std::int64_t> signed_numbers(const std::string& path);
   std::vector<std::int32_t> small_numbers(const std::string& path);
@@ -39,8 +40,11 @@ class Input {
   template <typename T>
   std::vector<T> reals(const std::string& path);
 
-  // Floating-point numbers of any width up to 64 bits, as f32.
-  std::vector<float> samples(const std::string& path);
+  // Floating-point numbers of any width up to 64 bits, as f32; of several dimensions the last one goes
+  // fastest.
+  std::vector<float> samples(const std::string& path, int most_dimensions = 1);
+  // Sizes of a dataset; none of a single value.
+  std::vector<std::uint64_t> shape(const std::string& path) const;
 
   // N + 1 rising offsets that begin at 0 and end at `end`.
   std::vector<std::uint64_t> offsets(const std::string& path, std::uint64_t end);
@@ -54,7 +58,7 @@ class Input {
  private:
   struct Set;  // an open dataset that passed the checks
 
-  Set open_set(const std::string& path) const;
+  Set open_set(const std::string& path, int most_dimensions = 1) const;
   void take(std::uint64_t count, std::uint64_t size, const std::string& path);
   template <typename T>
   std::vector<T> read_as(const Set& set, const std::string& path);

@@ -41,6 +41,7 @@ struct Request {
   // Of a picture: what it starts from, the elements of [channels, frames, height, width] as its model has
   // them, all finite; empty: noise drawn of the seed.
   std::vector<float> latent = {};
+  std::vector<std::int64_t> latent_shape = {};  // those four sizes; empty: not said
 };
 
 struct Job {

@@ -1,6 +1,7 @@
 #include "job/job_file.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "core/error.hpp"
 #include "job/file_reader.hpp"
@@ -121,20 +122,30 @@ void write_audio(hid_t file, const Job& job, const std::string& what) {
   h5::write_array<float>(group.get(), "data", samples);
 }
 
-// What pictures start from, behind each other.
+// What pictures start from, behind each other, and the sizes of each; 0 where they are not said.
 void write_latents(hid_t file, const Job& job, const std::string& what) {
+  constexpr std::array<const char*, 4> kSizes = {"channels", "frames", "height", "width"};
   std::vector<std::uint64_t> offsets = {0};
   std::vector<float> elements;
+  std::array<std::vector<std::int64_t>, kSizes.size()> sizes;
+  bool said = false;
   for (const auto& request : job.requests) {
-    if (const auto flaw = job_detail::latent_flaw(request.latent); !flaw.empty())
+    const auto& shape = request.latent_shape;
+    if (const auto flaw = job_detail::latent_flaw(request.latent, shape); !flaw.empty())
       throw_bad_data(what + ": the latent of request '" + request.id + "' has " + flaw);
     elements.insert(elements.end(), request.latent.begin(), request.latent.end());
     offsets.push_back(elements.size());
+    said = said || !shape.empty();
+    for (std::size_t axis = 0; axis < sizes.size(); ++axis)
+      sizes[axis].push_back(shape.empty() ? 0 : shape[axis]);
   }
   if (elements.empty()) return;
   const auto group = h5::create_group(file, "latent");
   h5::write_array<std::uint64_t>(group.get(), "offsets", offsets);
   h5::write_array<float>(group.get(), "data", elements);
+  if (!said) return;
+  for (std::size_t axis = 0; axis < sizes.size(); ++axis)
+    h5::write_array<std::int64_t>(group.get(), kSizes[axis], sizes[axis]);
 }
 
 }  // namespace

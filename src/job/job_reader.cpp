@@ -25,6 +25,22 @@ std::string later_member(const std::string& name) {
   return later.empty() && name == "media" ? not_yet("image") : later;
 }
 
+// What a user may have meant to be read, where it stands in an attribute of something else than the root.
+constexpr std::array<std::string_view, 7> kPlainMembers = {
+    "data", "offsets", "ids", "rate", "sample_rate", "sampling_rate", "samplerate"};
+
+void check_attributes_of(const h5::Input& file, const std::string& path) {
+  const auto is_in = [](const auto& names, const std::string& name) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  for (const auto& name : file.attributes(path)) {
+    if (!is_in(kMembers, name) && !is_in(kAttributes, name) && !is_in(kPlainMembers, name)) continue;
+    file.fail(path, "has an attribute `" + name +
+                        "`, which is not read: the rate of sound is the dataset "
+                        "'audio/rate', and `generate` and `model` are attributes of the file itself");
+  }
+}
+
 void check_names(const h5::Input& file) {
   for (const auto& name : file.names("/")) {
     if (std::ranges::find(kMembers, name) != kMembers.end()) continue;
@@ -34,6 +50,11 @@ void check_names(const h5::Input& file) {
   for (const auto& name : file.attributes()) {
     if (std::ranges::find(kAttributes, name) == kAttributes.end())
       throw_bad_data(file.what() + ": attributes: " + unknown_key(name, kAttributes));
+  }
+  for (const auto& name : file.names("/")) {
+    check_attributes_of(file, name);
+    if (!file.is_group(name)) continue;
+    for (const auto& member : file.names(name)) check_attributes_of(file, name + "/" + member);
   }
 }
 
@@ -118,17 +139,33 @@ class Recordings {
   std::vector<std::int64_t> rates_;
 };
 
-// What pictures start from: elements behind each other, an empty stretch for a request that has none.
+// What pictures start from: elements behind each other, an empty stretch for a request that has none, and the
+// sizes of each. Data of four dimensions are one latent, of five one a request.
 class Latents {
  public:
   explicit Latents(h5::Input& file) {
     if (!file.is_group("latent")) file.fail("latent", "should be a group of `data` and `offsets`");
     for (const auto& name : file.names("latent"))
-      if (name != "data" && name != "offsets")
-        file.fail("latent/" + name, "is not known; `data` and `offsets` are");
-    elements_ = file.samples("latent/data");
+      if (name != "data" && name != "offsets" && std::ranges::find(kSizes, name) == kSizes.end())
+        file.fail("latent/" + name,
+                  "is not known; `data`, `offsets`, `channels`, `frames`, `height` and `width` are");
+    elements_ = file.samples("latent/data", kSizes.size() + 1);
+    const auto shape = file.shape("latent/data");
+    if (shape.size() > 1) {
+      take_shape(file, shape);
+      return;
+    }
     offsets_ = file.has("latent/offsets") ? file.offsets("latent/offsets", elements_.size())
                                           : std::vector<std::uint64_t>{0, elements_.size()};
+    for (const auto* name : kSizes) {
+      if (!file.has("latent/" + std::string(name))) continue;
+      auto& sizes = sizes_.emplace_back(file.signed_numbers("latent/" + std::string(name)));
+      if (sizes.size() != size())
+        file.fail("latent/" + std::string(name), "has " + std::to_string(sizes.size()) + " entries for " +
+                                                     std::to_string(size()) + " latents");
+    }
+    if (!sizes_.empty() && sizes_.size() != kSizes.size())
+      file.fail("latent", "has some of `channels`, `frames`, `height` and `width`, and needs all or none");
   }
 
   std::size_t size() const { return offsets_.size() - 1; }
@@ -137,16 +174,39 @@ class Latents {
     const auto first = elements_.begin() + static_cast<std::ptrdiff_t>(offsets_[index]);
     const auto end = elements_.begin() + static_cast<std::ptrdiff_t>(offsets_[index + 1]);
     std::vector<float> latent(first, end);
-    if (const auto flaw = latent_flaw(latent); !flaw.empty()) {
+    std::vector<std::int64_t> shape;
+    for (const auto& sizes : sizes_) shape.push_back(sizes[index]);
+    if (std::ranges::all_of(shape, [](auto size) { return size == 0; })) shape.clear();  // not said
+    if (const auto flaw = latent_flaw(latent, shape); !flaw.empty()) {
       request.input = Unusable{"its latent has " + flaw};
     } else {
       request.latent = std::move(latent);
+      request.latent_shape = std::move(shape);
     }
   }
 
  private:
+  static constexpr std::array<const char*, 4> kSizes = {"channels", "frames", "height", "width"};
+
+  void take_shape(const h5::Input& file, std::span<const std::uint64_t> shape) {
+    if (shape.size() < kSizes.size())
+      file.fail("latent/data",
+                "has " + std::to_string(shape.size()) +
+                    " dimensions; one, four (channels, frames, height, width) or five (those of "
+                    "each request) are known");
+    if (file.names("latent").size() > 1)
+      file.fail("latent", "says by the dimensions of `data` what its other members say; leave those out");
+    if (elements_.empty()) file.fail("latent/data", "has a dimension of 0");
+    const auto count = shape.size() > kSizes.size() ? shape.front() : 1;
+    offsets_ = {0};
+    for (std::uint64_t i = 1; i <= count; ++i) offsets_.push_back(i * (elements_.size() / count));
+    for (const auto each : shape.last(kSizes.size()))
+      sizes_.emplace_back(count, static_cast<std::int64_t>(each));
+  }
+
   std::vector<float> elements_;
   std::vector<std::uint64_t> offsets_;
+  std::vector<std::vector<std::int64_t>> sizes_;  // in the order of kSizes, of each latent; empty: not said
 };
 
 decltype(Request::input) messages_of(const std::string& text) {

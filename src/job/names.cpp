@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "core/utf8.hpp"
 
 namespace diffuse::job_detail {
@@ -88,7 +88,16 @@ void check_id(const std::string& id, const std::string& what) {
     throw_bad_data(what + ": the id '" + visible(id) + "' holds control characters");
 }
 
-std::string latent_flaw(std::span<const float> latent) {
+std::string latent_flaw(std::span<const float> latent, std::span<const std::int64_t> shape) {
+  auto left = static_cast<std::int64_t>(latent.size());
+  bool fits = shape.empty() || shape.size() == 4;
+  for (const auto size : shape) {
+    fits = fits && size > 0 && left % size == 0;
+    if (fits) left /= size;
+  }
+  if (!fits || (!shape.empty() && left != 1))
+    return std::to_string(latent.size()) + " elements and the shape " + shape_text(shape) +
+           ", which is not [channels, frames, height, width] of them";
   const auto bad = std::ranges::find_if(latent, [](float value) { return !std::isfinite(value); });
   if (bad == latent.end()) return {};
   return "an element that is " + std::string(std::isnan(*bad) ? "NaN" : "infinite") + " (number " +

@@ -2,6 +2,7 @@
 // Names that a user may have misspelt, and the rules of what a request may hold, for specs and job files
 // alike.
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,8 +28,9 @@ void check_id(const std::string& id, const std::string& what);
 // Throws bad data where `language` and `task` are not such names, or `task` stands without sound.
 void check_speech(const std::string& language, const std::string& task, bool audio, const std::string& what);
 
-// What makes elements unusable as a latent, in a few words, or nothing.
-std::string latent_flaw(std::span<const float> latent);
+// What makes elements unusable as a latent, in a few words, or nothing. `shape` is empty or [channels,
+// frames, height, width].
+std::string latent_flaw(std::span<const float> latent, std::span<const std::int64_t> shape);
 
 // Throws bad data where `messages` is not a list of {role, content} with content a string or a list of
 // {type: text, text}.

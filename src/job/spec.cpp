@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "core/utf8.hpp"
 #include "job/file_reader.hpp"
 #include "job/names.hpp"
@@ -43,9 +44,10 @@ struct SpecContext {
   const FileReaders& readers;
 };
 
+// Empty where the key is missing or null.
 std::string text_of(const Json& object, const char* key, const std::string& where) {
   const auto found = object.find(key);
-  if (found == object.end()) return {};
+  if (found == object.end() || found->is_null()) return {};
   if (!found->is_string() || found->get_ref<const std::string&>().empty())
     throw_bad_data(where + ": `" + key + "` is not a text");
   return found->get<std::string>();
@@ -61,14 +63,24 @@ std::optional<Sound> audio_of(const Json& object, const std::string& where, cons
   }
 }
 
-std::vector<float> latent_of(const Json& object, const std::string& where, const SpecContext& context) {
+// [channels, frames, height, width], also as a batch of one; of a flat list nothing is known.
+std::vector<std::int64_t> latent_shape(std::vector<std::int64_t> shape, const std::string& name) {
+  if (shape.size() == 5 && shape.front() == 1) shape.erase(shape.begin());
+  if (shape.size() == 4) return shape;
+  if (shape.size() == 1) return {};
+  throw_bad_data("'" + name + "' has the shape " + shape_text(shape) +
+                 ", and [channels, frames, height, width] is expected");
+}
+
+void take_latent(Request& request, const Json& object, const std::string& where, const SpecContext& context) {
   const auto name = text_of(object, "latent", where);
-  if (name.empty()) return {};
+  if (name.empty()) return;
   try {
-    auto latent = context.readers.latent(context.folder / name);
-    if (const auto flaw = job_detail::latent_flaw(latent); !flaw.empty())
+    auto file = context.readers.latent(context.folder / name);
+    request.latent_shape = latent_shape(std::move(file.shape), name);
+    request.latent = std::move(file.values);
+    if (const auto flaw = job_detail::latent_flaw(request.latent, request.latent_shape); !flaw.empty())
       throw_bad_data("'" + name + "' has " + flaw);
-    return latent;
   } catch (const Error& problem) {
     throw Error(problem.code(), where + ": `latent`: " + problem.what());
   }
@@ -134,7 +146,7 @@ Request request_of(const Json& value, std::size_t index, const std::string& plac
   // An empty one says what leaving it out says.
   if (const auto found = value.find("negative_prompt"); found != value.end() && *found != Json(""))
     request.negative_prompt = text_of(value, "negative_prompt", where);
-  request.latent = latent_of(value, where, context);
+  take_latent(request, value, where, context);
   return request;
 }
 

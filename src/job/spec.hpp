@@ -1,6 +1,7 @@
 #pragma once
 // The job spec: what a user writes by hand, before `pack` makes a job file of it.
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -18,9 +19,12 @@ using GenerateCheck = std::function<void(const Json& object, const std::string& 
 // Decodes the sound file at `path`; read_speech of media/ is one. Throws as that does.
 using SoundReader = std::function<Sound(const std::filesystem::path& path)>;
 
-// The elements of the one tensor in the file at `path`; read_only_tensor of checkpoint/ is one. Throws as
-// that does.
-using LatentReader = std::function<std::vector<float>(const std::filesystem::path& path)>;
+// The one tensor in the file at `path`; read_only_tensor of checkpoint/ is one. Throws as that does.
+struct LatentFile {
+  std::vector<std::int64_t> shape;
+  std::vector<float> values;
+};
+using LatentReader = std::function<LatentFile(const std::filesystem::path& path)>;
 
 struct FileReaders {
   SoundReader sound;

@@ -13,8 +13,8 @@ enum class Kind : std::uint8_t { prompt, messages, tokens, no_text, unusable };
 
 constexpr std::uint64_t kSealMagic = 0x31305752354844ULL;  // "DH5RW01"
 constexpr std::size_t kSealBytes = 3 * sizeof(std::uint64_t);
-// id, kind, generate, rate, language, task, negative prompt, latent
-constexpr std::size_t kLeastRequest = 8 + 1 + 8 + 8 + 8 + 8 + 8 + 8;
+// id, kind, generate, rate, language, task, negative prompt, latent and its shape
+constexpr std::size_t kLeastRequest = 8 + 1 + 8 + 8 + 8 + 8 + 8 + 8 + 8;
 constexpr std::size_t kLeastSample = 8 + 8 + 1 + 4 * 8 + 3 * 8 + 8 + 1 + 5 * 8;
 constexpr std::size_t kLeastResult = 8 + 1 + 8 + 8 + 8 + 8 + 8 + 8;
 
@@ -42,6 +42,7 @@ void write(Writer& out, const Request& request) {
   out.text(request.task);
   out.text(request.negative_prompt);
   out.list(request.latent);
+  out.list(request.latent_shape);
 }
 
 Request read_request(Reader& in) {
@@ -81,7 +82,8 @@ Request read_request(Reader& in) {
   request.task = in.text();
   request.negative_prompt = in.text();
   request.latent = in.list<float>();
-  if (const auto flaw = job_detail::latent_flaw(request.latent); !flaw.empty())
+  request.latent_shape = in.list<std::int64_t>();
+  if (const auto flaw = job_detail::latent_flaw(request.latent, request.latent_shape); !flaw.empty())
     throw_bad_data(in.what() + ": a request's latent has " + flaw);
   if (!std::holds_alternative<Unusable>(request.input))
     job_detail::check_speech(request.language, request.task, request.audio.has_value(), in.what());

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "core/hash.hpp"
 #include "core/overloaded.hpp"
 #include "pipeline/latent_rows.hpp"
@@ -148,10 +149,21 @@ class Preparer {
   void check_latent(const PreparedPicture& out, const Request& request) const {
     const auto needed = out.latent_elements(stack_);
     if (request.latent.empty()) return;
+    if (request.generate.contains("seed") && !request.generate["seed"].is_null())
+      throw_bad_data(
+          "`seed` draws what a picture starts from, and its latent is that; leave one of them out");
     if (static_cast<std::int64_t>(request.latent.size()) != needed)
       throw_bad_data("its latent has " + std::to_string(request.latent.size()) + " elements, and " +
                      std::to_string(out.frames) + " frames of " + std::to_string(out.height) + " x " +
                      std::to_string(out.width) + " start from " + std::to_string(needed));
+    const auto& patch = stack_.patch;
+    const std::vector<std::int64_t> shape = {stack_.channels, out.grid.frames * patch.frames,
+                                             out.grid.height * patch.height, out.grid.width * patch.width};
+    if (!request.latent_shape.empty() && request.latent_shape != shape)
+      throw_bad_data("its latent has the shape " + shape_text(request.latent_shape) + ", and " +
+                     std::to_string(out.frames) + " frames of " + std::to_string(out.height) + " x " +
+                     std::to_string(out.width) + " start from " + shape_text(shape) +
+                     " (channels, frames, height, width)");
     if (out.samples != 1)
       throw_bad_data("`num_videos_per_prompt` is more than one, and a given latent makes one");
   }
@@ -172,6 +184,16 @@ class Preparer {
   const PatchFlags& patches_;
   std::int64_t kv_pages_;
 };
+
+// A seed that draws nothing for any of them.
+void check_seed_of_all(const Job& job, const std::vector<PreparedPicture>& prepared) {
+  std::size_t given = 0;
+  for (const auto& request : prepared) given += request.problem.empty() && !request.latent.empty() ? 1 : 0;
+  const auto seed = job.generate.find("seed");
+  if (seed != job.generate.end() && !seed->is_null() && given > 0 && given == prepared.size())
+    throw_bad_data(
+        "the job's generate: `seed` draws what pictures start from, and all requests have a latent");
+}
 
 }  // namespace
 
@@ -284,6 +306,7 @@ std::vector<PreparedPicture> prepare_pictures(const Job& job, const PictureSide&
       out.problem = problem.what();
     }
   }
+  check_seed_of_all(job, prepared);
   return prepared;
 }
 

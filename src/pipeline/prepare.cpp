@@ -14,6 +14,7 @@
 #include "media/resample.hpp"
 #include "text/codebook_sampling.hpp"
 #include "text/generation_notes.hpp"
+#include "text/idle_options.hpp"
 
 namespace diffuse {
 namespace {
@@ -150,10 +151,12 @@ TokenRules rules_of(const PreparedRequest& request, std::optional<std::int32_t> 
   const auto length = options.min_length.value_or(generation.min_length.value_or(0));
   TokenRules rules;
   rules.least_tokens = new_tokens ? (*new_tokens > 0 ? prompt + *new_tokens : 0) : length;
+  rules.most_tokens = prompt + request.max_new_tokens;
+  // The checkpoint's own least may be more than a job has room for.
+  rules.least_tokens = std::min(rules.least_tokens, rules.most_tokens);
   // The checkpoint's is for answers that begin at once.
   if (!first && prompt == 1) first = generation.forced_bos_id;
   rules.forced_first = options.forced_bos_token_id.value_or(first.value_or(-1));
-  rules.most_tokens = prompt + request.max_new_tokens;
   if (!options.ignore_eos) rules.forced_last = generation.forced_eos_ids;
   rules.no_repeat = static_cast<std::int32_t>(
       options.no_repeat_ngram_size.value_or(generation.no_repeat_ngram_size.value_or(0)));
@@ -177,6 +180,31 @@ TokenRules rules_of(const PreparedRequest& request, std::optional<std::int32_t> 
         "them together; leave it out");
   }
   return rules;
+}
+
+// That the rules can be kept. `first`: what the request's language begins an answer with.
+void check_rules(const PreparedRequest& request, std::optional<std::int32_t> first, std::int64_t vocab) {
+  const auto& options = request.options;
+  const auto forced = options.forced_bos_token_id;
+  if (forced && first && *forced != *first)
+    throw_bad_data("'forced_bos_token_id' is " + std::to_string(*forced) +
+                   ", and `language` begins the answer with " + std::to_string(*first) +
+                   "; leave one of them out");
+  const auto within = [&](std::int32_t id, const char* name) {
+    if (id >= vocab)
+      throw_bad_data("'" + std::string(name) + "' is " + std::to_string(id) +
+                     ", but the model's vocabulary ends at " + std::to_string(vocab - 1));
+  };
+  within(request.rules.forced_first, "forced_bos_token_id");
+  for (const auto id : request.rules.forced_last) within(id, "forced_eos_token_id");
+  const auto at_least = [&](std::optional<std::int64_t> least, std::int64_t most, const char* name) {
+    if (least.value_or(0) > most)
+      throw_bad_data("`" + std::string(name) + "` is " + std::to_string(*least) +
+                     ", and `max_new_tokens` or the model's context ends the answer at " +
+                     std::to_string(most));
+  };
+  at_least(options.min_new_tokens, request.max_new_tokens, "min_new_tokens");
+  at_least(options.min_length, request.rules.most_tokens, "min_length");
 }
 
 bool reads_sound(const ModelLimits& limits) {
@@ -216,6 +244,26 @@ void check_no_picture_keys(const Json& generate, const std::string& what, bool g
   }
 }
 
+// Why a key of the job's changes nothing for this request; empty where it may.
+std::string why_idle_default(const std::string& key, const Json& value, const PreparedRequest& request) {
+  if (request.speech) {
+    if (!means_something_to_speech(key)) return "`" + key + "` has no meaning for a recording; leave it out";
+    return why_idle(key, request.speech->options);
+  }
+  if (is_speech_key(key) || (key == "temperature" && value.is_array()))
+    return "`" + key + "` is a transcript's, and no request of the job asks for one";
+  return why_idle(key, request.options);
+}
+
+void check_defaults(const Json& defaults, const std::vector<PreparedRequest>& requests) {
+  IdleDefaults idle(defaults);
+  for (const auto& request : requests) {
+    if (!request.problem.empty()) continue;
+    idle.see([&](const std::string& key) { return why_idle_default(key, defaults.at(key), request); });
+  }
+  idle.check("the job's generate");
+}
+
 void check_no_picture(const Request& request) {
   if (!request.negative_prompt.empty() || !request.latent.empty())
     throw_bad_data("`negative_prompt` and `latent` are of pictures, and this model answers token by token");
@@ -236,7 +284,9 @@ void check_token_keys(const Request& request) {
 class SpeechSide {
  public:
   SpeechSide(const Job& job, const TextSide& text, const ModelLimits& limits)
-      : text_(text), limits_(limits), defaults_(parse_speech_options(job.generate, "the job's generate")) {}
+      : text_(text), limits_(limits), defaults_(parse_speech_options(job.generate, "the job's generate")) {
+    check_alignment_heads(text.generation_json, limits.cross_heads, "generation_config.json");
+  }
 
   void prepare(PreparedRequest& out, const Request& request) {
     if (out.options.n != 1) throw_bad_data("`n` is more than one, and a recording has one transcript");
@@ -246,6 +296,7 @@ class SpeechSide {
     options = parse_speech_options(request.generate, "generate", defaults_);
     if (!request.language.empty()) set_language(options, request.language, "the request");
     if (!request.task.empty()) set_task(options, request.task, "the request");
+    check_idle(request.generate, options, "generate");
     if (!text_.tokenizer)
       throw_bad_data(
           "the model folder has no tokenizer.json, and a transcript needs one; give `tokens` beside `audio`");
@@ -294,6 +345,16 @@ class SpeechSide {
   SpeechOptions defaults_;
   std::shared_ptr<const SpeechTokens> tokens_;
 };
+
+std::vector<std::int64_t> cross_heads_of(const Recipe& recipe) {
+  std::vector<std::int64_t> heads;
+  for (const auto& block : recipe.blocks) {
+    auto& of = heads.emplace_back(0);
+    for (const auto& step : block.steps)
+      if (const auto* cross = std::get_if<CrossAttention>(&step)) of = cross->heads;
+  }
+  return heads;
+}
 
 std::uint64_t derived_seed(const Job& job, std::size_t index) {
   const auto bytes = std::as_bytes(std::span(job.sha256));
@@ -352,7 +413,8 @@ ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions) {
                      .max_positions = recipe.max_positions,
                      .kv_positions = kv_positions,
                      .encoder = recipe.encoder ? &*recipe.encoder : nullptr,
-                     .codebooks = {}};
+                     .codebooks = {},
+                     .cross_heads = cross_heads_of(recipe)};
   if (recipe.codec) {
     limits.codebooks = {.codebooks = recipe.codebooks,
                         .channels = recipe.codec->passes,
@@ -360,6 +422,13 @@ ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions) {
                         .max_positions = recipe.max_positions};
   }
   return limits;
+}
+
+void check_speech_config(const Json& generation_config, const Recipe& recipe, const std::string& file) {
+  check_alignment_heads(generation_config, cross_heads_of(recipe), file);
+  // Without it the folder runs given tokens alone, and the other ids are not asked for.
+  if (generation_config.contains("no_timestamps_token_id"))
+    static_cast<void>(parse_speech_tokens(generation_config, recipe.vocab, file));
 }
 
 SequenceNeed SpeechRequest::most() const {
@@ -413,9 +482,11 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
       if (limits.codebooks) {
         out.seed = index < seeds.size() ? seeds[index] : out.options.seed.value_or(derived_seed(job, index));
         ask_for_sound(out, request, text, limits);
+        check_idle(request.generate, out.options, "generate");
         continue;
       }
       check_autoregressive(out.options, "generate");
+      check_idle(request.generate, out.options, "generate");
       if (!out.options.stop.empty() && !text.tokenizer) {
         throw_bad_data("`stop` looks for text, and the model folder has no tokenizer");
       }
@@ -440,6 +511,7 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
             "'forced_bos_token_id' begins the answers of a model that reads an encoder; this one goes on "
             "with the prompt");
       out.rules = rules_of(out, source.first, text.generation);
+      check_rules(out, source.first, limits.vocab);
       if (out.options.num_beams > 1)
         out.candidates = static_cast<std::int32_t>(beam_options(out, text.generation).candidates());
       check_memory(out, limits);
@@ -448,6 +520,7 @@ std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const
       out.problem = problem.what();
     }
   }
+  check_defaults(job.generate, prepared);
   return prepared;
 }
 

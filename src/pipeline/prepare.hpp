@@ -74,9 +74,14 @@ struct ModelLimits {
   std::int64_t max_positions = 0;
   std::int64_t kv_positions = 0;  // that the key-value memory of every stage has room for
   const Encoder* encoder = nullptr;
-  std::optional<CodebookShape> codebooks;  // where the answers are codes of sound
+  std::optional<CodebookShape> codebooks;      // where the answers are codes of sound
+  std::vector<std::int64_t> cross_heads = {};  // of each layer's cross-attention
 };
 ModelLimits limits_of(const Recipe& recipe, std::int64_t kv_positions);  // which must outlive them
+
+// Of a model that reads sound: throws bad data, naming `file`, where its generation_config.json names ids or
+// heads that the model does not have.
+void check_speech_config(const Json& generation_config, const Recipe& recipe, const std::string& file);
 
 // Throws refused where the folder's model reads sound otherwise than this build computes its features: by its
 // preprocessor_config.json (or the section feature_extractor of processor_config.json, which goes first), or
@@ -87,7 +92,8 @@ void check_features(const std::filesystem::path& folder, const Recipe& recipe);
 std::vector<std::string> notes_on(const TextSide& text, const ModelLimits& limits);
 
 // One a request, in job order. Seeds that the job does not give are derived from its bytes, so that the same
-// job gives the same answers; `seeds` (of a journal) take precedence where not empty.
+// job gives the same answers; `seeds` (of a journal) take precedence where not empty. Throws bad data where
+// the job's own `generate` is wrong, or changes nothing for any of them.
 std::vector<PreparedRequest> prepare(const Job& job, const TextSide& text, const ModelLimits& limits,
                                      const std::vector<std::uint64_t>& seeds = {});
 

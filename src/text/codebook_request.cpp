@@ -16,6 +16,8 @@ void refuse(bool asked, const char* name) {
 
 void check_options(const GenerateOptions& options) {
   refuse(!options.stop.empty(), "stop");
+  refuse(options.length_penalty.value_or(1) != 1, "length_penalty");
+  refuse(options.early_stopping.value_or(EarlyStopping::no) != EarlyStopping::no, "early_stopping");
   refuse(options.sampling.repetition_penalty != 1, "repetition_penalty");
   refuse(options.sampling.logprobs >= 0, "logprobs");
   refuse(options.min_length.value_or(0) > 0, "min_length");

@@ -78,6 +78,8 @@ std::vector<double> clips_of(const Given& given) {
   }
   for (std::size_t i = 0; i + 1 < clips.size(); i += 2)
     if (clips[i + 1] <= clips[i]) given.wrong("clips that end behind their start");
+  // Both programs' default: all of it, as without the key.
+  if (clips == std::vector<double>{0}) clips.clear();
   return clips;
 }
 
@@ -180,6 +182,26 @@ constexpr auto kFields = std::to_array<Field>({
     {"batched", false, [](Options& o, const Given& g) { o.batched = g.boolean(); }},
 });
 
+// Two programs' names of one thing.
+struct Alias {
+  const char* name;
+  const char* other;
+  bool null_counts;  // null says something too
+};
+constexpr std::array kAliases = {Alias{"beam_size", "num_beams", false},
+                                 Alias{"log_prob_threshold", "logprob_threshold", true}};
+
+void check_aliases(const Json& generate, const std::string& what) {
+  for (const auto& [name, other, null_counts] : kAliases) {
+    const auto one = generate.find(name);
+    const auto two = generate.find(other);
+    if (one == generate.end() || two == generate.end() || *one == *two) continue;
+    if (!null_counts && (one->is_null() || two->is_null())) continue;
+    throw_bad_data(what + ": `" + name + "` and `" + other +
+                   "` are two names of one thing, and say different ones; leave one of them out");
+  }
+}
+
 // Limits that null turns off, as both programs' users write it.
 void turn_off(Options& options, std::string_view key) {
   if (key == "compression_ratio_threshold") options.limits.compression_ratio.reset();
@@ -205,6 +227,7 @@ bool means_something_to_speech(std::string_view key) {
 }
 
 SpeechOptions parse_speech_options(const Json& generate, const std::string& what, const SpeechOptions& base) {
+  check_aliases(generate, what);
   SpeechOptions options = base;
   for (const auto& [key, value] : generate.items()) {
     const auto* field = field_of(key);

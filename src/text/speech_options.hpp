@@ -72,7 +72,8 @@ bool means_something_to_speech(std::string_view key);
 // Takes the keys of a `generate` object that are speech's (also `temperature`, a number or a list here,
 // `num_beams` for `beam_size`, `repetition_penalty` and `max_new_tokens`) over `base`; null counts as not
 // given. Other keys are not looked at: parse_generate does that with what without_speech_keys leaves. Throws
-// bad data, one line that begins with `what`, for a wrong type or a value out of range.
+// bad data, one line that begins with `what`, for a wrong type, a value out of range, or two names of one
+// thing that say different ones.
 SpeechOptions parse_speech_options(const Json& generate, const std::string& what,
                                    const SpeechOptions& base = {});
 Json without_speech_keys(const Json& generate);

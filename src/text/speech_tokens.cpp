@@ -120,4 +120,22 @@ SpeechTokens parse_speech_tokens(const Json& generation_config, std::int64_t voc
   return tokens;
 }
 
+void check_alignment_heads(const Json& generation_config, std::span<const std::int64_t> heads,
+                           const std::string& what) {
+  if (!generation_config.is_object()) return;
+  const auto named = Reader(generation_config, 0, what).heads("alignment_heads");
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    const auto& [layer, head] = named[i];
+    const auto entry = what + ": `alignment_heads`: entry " + std::to_string(i) + ", [" +
+                       std::to_string(layer) + ", " + std::to_string(head) + "], names ";
+    if (layer >= std::ssize(heads))
+      throw_bad_data(entry + "layer " + std::to_string(layer) + ", and the decoder's last one is " +
+                     std::to_string(std::ssize(heads) - 1));
+    const auto there = heads[static_cast<std::size_t>(layer)];
+    if (head >= there)
+      throw_bad_data(entry + "head " + std::to_string(head) + ", and that layer has " +
+                     std::to_string(there));
+  }
+}
+
 }  // namespace diffuse

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,5 +53,10 @@ struct SpeechTokens {
 // no_timestamps_token_id is missing (an old or a cut-down file: such a folder can still run given tokens).
 // `vocab` bounds the ids.
 SpeechTokens parse_speech_tokens(const Json& generation_config, std::int64_t vocab, const std::string& what);
+
+// Throws bad data where generation_config.json's `alignment_heads` names a layer or a head that the decoder
+// does not have. `heads` are those of each layer's cross-attention.
+void check_alignment_heads(const Json& generation_config, std::span<const std::int64_t> heads,
+                           const std::string& what);
 
 }  // namespace diffuse

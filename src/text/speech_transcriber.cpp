@@ -61,9 +61,11 @@ Transcriber::Transcriber(std::shared_ptr<const SpeechTokens> tokens, SpeechOptio
       history_(text_.initial_prompt) {
   if (!tokens_->multilingual()) {
     const bool english = options_.language.empty() || options_.language == "en";
-    if (!english || options_.task == SpeechTask::translate)
-      throw_bad_data("this model knows English alone: leave `language` and `task` out");
-    options_.multilingual = false;
+    if (!english || options_.task == SpeechTask::translate || options_.multilingual ||
+        options_.language_windows > 1)
+      throw_bad_data(
+          "this model knows English alone: leave `language`, `task`, `multilingual` and "
+          "`language_detection_segments` out");
   } else if (!options_.language.empty()) {
     const auto id = tokens_->language_id(options_.language);
     if (!id) throw_bad_data("this model does not know the language '" + options_.language + "'");
@@ -71,6 +73,10 @@ Transcriber::Transcriber(std::shared_ptr<const SpeechTokens> tokens, SpeechOptio
   }
   if (std::ranges::any_of(options_.initial_tokens, [&](std::int32_t id) { return id >= tokens_->end; }))
     throw_bad_data("`initial_prompt` holds ids that are no text of this model");
+  for (const auto id : options_.suppress_tokens.value_or(std::vector<std::int32_t>()))
+    if (id >= tokens_->vocab)
+      throw_bad_data("`suppress_tokens` holds the id " + std::to_string(id) +
+                     ", but the model's vocabulary ends at " + std::to_string(tokens_->vocab - 1));
   if (options_.word_timestamps && tokens_->alignment_heads.empty())
     throw_bad_data("`word_timestamps` needs the alignment heads, and generation_config.json names none");
   transcript_.language = tokens_->multilingual() ? options_.language : "en";

@@ -1,6 +1,7 @@
 """diffuse check: verdicts, what this build can run, and folders that lie."""
 
 import json
+import shutil
 import struct
 import unittest
 
@@ -84,6 +85,22 @@ class FolderTest(CommandLineTest):
         self.assertIn("perplexity", accepted["probe"])
         self.write("model/config.json", config | {"attention_wobble": None, "wobbles": []})
         self.assertTrue(self.json("check", model, "--json")["can_run"])
+
+
+    def test_heads_that_a_speech_model_does_not_have(self):
+        shutil.copytree(DATA / "golden" / "speech", self.folder / "ears")
+        path = self.folder / "ears" / "generation_config.json"
+        config = json.loads(path.read_text())
+        self.diffuse("check", "ears")
+        for change, fragments in [({"alignment_heads": [[2, 1], [3, 0]]}, ("`alignment_heads`", "entry 1", "layer 3")),
+                                  ({"alignment_heads": [[0, 2]]}, ("entry 0", "head 2")),
+                                  ({"eos_token_id": 99999}, ("`eos_token_id`", "99999"))]:
+            with self.subTest(change=change):
+                path.write_text(json.dumps(config | change))
+                found = self.json("check", "ears", "--json", code=69)
+                self.assertFalse(found["can_run"])
+                for fragment in ("generation_config.json", *fragments):
+                    self.assertIn(fragment, found["missing"])
 
 
 class HostileTest(CommandLineTest):

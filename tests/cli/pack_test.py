@@ -1,10 +1,12 @@
 """diffuse pack: job specs, lists of prompts, and what is wrong with them."""
 
+import json
 import struct
 import unittest
 import wave
 
 import support
+from speech_support import write_sound
 from support import DATA, DEMO, CommandLineTest
 
 try:
@@ -45,6 +47,29 @@ class PackTest(CommandLineTest):
             self.assertEqual([data[a:b].decode() for a, b in zip(offsets, offsets[1:])], ["One", "Zwölf 🐉"])
             self.assertEqual(list(f["tokens/ids"]), [5, 6])
             self.assertEqual(list(f["kind"]), [0, 2, 0])
+
+    def test_what_the_model_will_not_do_is_said_beforehand(self):
+        requests = [{"id": "long", "tokens": [1] * 5000}, {"id": "beyond", "tokens": [999999]}, {"id": "fine", "prompt": "x"}]
+        self.write("a.json", json.dumps({"model": str(DEMO), "requests": requests}))
+        err = self.diffuse("pack", "a.json", "-o", "a.h5").err
+        self.assertRegex(err, r"warning: request 'long': the prompt has 5000 tokens")
+        self.assertRegex(err, r"warning: request 'beyond': .*999999")
+        self.assertEqual(len(err.strip().splitlines()), 2, err)
+        speech = DATA / "golden" / "speech"
+        self.write("s.json", json.dumps({"model": str(speech), "requests": [{"audio": "x.wav", "language": "klingon"}]}))
+        write_sound(self.folder / "x.wav", 1, 1)
+        self.fails(65, "klingon", "pack", "s.json", "-o", "s.h5")
+        self.write("s.json", json.dumps({"model": str(speech), "requests": [{"id": "r", "audio": "x.wav", "language": "fr"}]}))
+        self.assertIn("request 'r': this model does not know the language 'fr'", self.diffuse("pack", "s.json", "-o", "s.h5").err)
+        # What stands in the way of the whole job.
+        self.write("t.json", json.dumps({"model": str(DEMO), "generate": {"guidance_scale": 3}, "requests": ["x"]}))
+        self.assertRegex(self.diffuse("pack", "t.json", "-o", "t.h5").err, "warning: .*guidance_scale")
+        # The folder may be on the cluster alone.
+        self.assertEqual(self.diffuse("pack", "a.json", "-o", "a.h5", "--model", "/no/such/folder").err, "")
+
+    def test_defaults_of_texts_are_not_held_against_speechs(self):
+        self.write("a.json", json.dumps({"generate": {"max_new_tokens": 0, "length_penalty": 1}, "requests": ["x"]}))
+        self.diffuse("pack", "a.json", "-o", "a.h5")
 
     def test_wrong_specs(self):
         one = {"prompt": "x"}

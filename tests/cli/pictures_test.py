@@ -283,9 +283,24 @@ class PicturesTest(CommandLineTest):
         self.assertFalse(kept.exists())
         self.assert_identical("whole.h5", "out.h5")
 
+    def test_a_plan_simulates_what_would_run(self):
+        def simulated(*flags):
+            return self.json("plan", DEMO, "--ranks", 4, "--height", 64, "--width", 64, "--num-frames", 9, "--steps", 20,
+                             "--simulate", "--requests", 1, "--json", *flags)["simulated"]
+
+        # docs/refinement.md: R / (N + B - 1).
+        guided, free = simulated("--guidance-scale", 5), simulated("--guidance-scale", 1)
+        self.assertEqual((guided["branches"], free["branches"]), (2, 1))
+        self.assertAlmostEqual(guided["utilisation"][0], 2 / 5, delta=0.01)
+        self.assertAlmostEqual(free["utilisation"][0], 1 / 4, delta=0.01)
+        # With three patches `run` makes the first five steps whole; the speed-up of docs/refinement.md's table.
+        patched = simulated("--guidance-scale", 5, "--patches", 3)
+        self.assertEqual((patched["whole_first"], patched["whole_last"]), (5, 0))
+        self.assertAlmostEqual(patched["utilisation"][0], 2.86 / 4, delta=0.005)
+
     def test_what_cannot_be_asked_is_told_and_the_rest_runs(self):
         asked = {"height": ({"height": 33}, "32 or 36 would do"), "frames": ({"num_frames": 2}, "would do"),
-                 "key": ({"top_k": 4}, "'top_k' has no meaning for a picture"),
+                 "key": ({"temperature": 0.4}, "'temperature' has no meaning for a picture"),
                  "long": ({"max_sequence_length": 2}, "the stack reads 2 rows of text"), "fine": ({}, "")}
         requests = [{"id": name, "prompt": "a fox", "generate": generate} for name, (generate, _) in asked.items()]
         self.pack("job.h5", requests, DEMO, **SIZE, num_inference_steps=1)

@@ -1,6 +1,8 @@
 """diffuse plan: who holds what."""
 
+import json
 import math
+import shutil
 import unittest
 
 import support
@@ -51,6 +53,26 @@ class PlanTest(CommandLineTest):
         self.assertEqual(plan["codec"], {"rank": 0, "rate": 16000, "channels": 1, "bytes": codec})
         self.assertEqual((plan["codebooks"], plan["memory_row_bytes"]), (4, 32 * 4))
         self.assertIn("the codes of 4 codebooks into sound, is on rank 0", self.diffuse("plan", model, "--ranks", 2).out)
+
+    def test_guided_music_runs_two_rows(self):
+        model = support.DATA / "golden" / "musicgen"
+
+        def simulated(*flags):
+            return self.json("plan", model, "--ranks", 2, "--json", "--simulate", "--requests", 1, *flags)["simulated"]
+
+        guided, free = simulated("--guidance-scale", 3), simulated("--guidance-scale", 1)
+        self.assertEqual((guided["branches"], free["branches"]), (2, 1))
+        self.assertGreater(guided["duration"], free["duration"], "a row more takes its time")
+        # Where none is said, the checkpoint's holds, as in a run.
+        shutil.copytree(model, self.folder / "music")
+        for scale, branches in ((3.0, 2), (1.0, 1), (None, 1)):
+            config = json.loads((model / "generation_config.json").read_text())
+            self.write("music/generation_config.json", json.dumps(config | {"guidance_scale": scale}))
+            found = self.json("plan", "music", "--ranks", 2, "--json")
+            self.assertEqual(found["branches"], branches)
+        self.assertIn("2 rows", self.diffuse("plan", model, "--ranks", 2, "--guidance-scale", 3).out)
+        self.fails(2, "--guidance-scale", "plan", DEMO, "--ranks", 2, "--guidance-scale", 3)
+        self.fails(2, "--height", "plan", model, "--ranks", 2, "--height", 64)
 
     def test_wrong_slices(self):
         for slices, fragment in [

@@ -38,7 +38,7 @@ class ResumeTest(CommandLineTest):
             self.assertGreaterEqual(int(said[1]), kept)
             timing = self.json("show", OUT, "--json")["timing"]
             answered = sum(len(s["tokens"]) for r in self.shown(OUT).values() for s in r["samples"])
-            self.assertLess(timing["generated_tokens"], answered, "nothing that was finished runs again")
+            self.assertLess(timing["sampled_tokens"], answered, "nothing that was finished runs again")
         self.assertFalse(self.journal.exists())
         self.diffuse("run", "job.h5", "-o", "whole.h5", "--trace")
         self.assert_identical("whole.h5", OUT)

@@ -68,6 +68,14 @@ class TranslateTest(CommandLineTest):
         vocabulary = json.loads((PIECES / "m2m-vocab.json").read_text())
         self.assertGreaterEqual(min(first["fr"], first["de"]), len(vocabulary))
         self.assertNotIn("__", said["fr"]["samples"][0]["text"])
+        forced = {name: {"forced_bos_token_id": id} for name, id in (("same", first["fr"]), ("other", first["de"]))}
+        self.pack("forced.h5", [{"id": name, "prompt": "the house", "language": "fr", "generate": generate}
+                                for name, generate in forced.items()], model, max_new_tokens=2)
+        self.diffuse("run", "forced.h5", "-o", "forced-out.h5", code=65)
+        said = self.shown("forced-out.h5")
+        self.assertEqual(said["same"]["status"], "done")
+        self.assertIn("'forced_bos_token_id'", said["other"]["message"])
+        self.assertIn("`language`", said["other"]["message"])
 
     def test_the_language_begins_the_text(self):
         model, fixture = self.model("marian", "marian")

@@ -71,6 +71,10 @@ TEST_F(Export, a_transcript_gets_its_files) {
   transcript.segments.push_back({0, 1, 2.5, " Hello there.", {}, "en", 0, 0, 0, 0, {}});
   transcript.segments.push_back({0, 3, 4, " Bye.", {}, "en", 0, 0, 0, 0, {}});
   result_.requests[7].samples[0].transcript = transcript;
+  result_.requests[7].samples[0].transcript->duration = 5;
+  result_.requests[7].seconds = 2;
+  EXPECT_THAT(show_text(result_),
+              HasSubstr(", 5.0 s of sound, the request took 2.0 s, 2.50 times as fast as it plays)\n"));
   EXPECT_EQ(export_result(result_, operator_path(folder_), two_files).texts, 10U);
   EXPECT_EQ(file("Gr____e___quoted_.txt"), "Hello there.\nBye.\n");
   EXPECT_THAT(file("Gr____e___quoted_.srt"),
@@ -99,7 +103,13 @@ TEST_F(Export, a_sound_is_a_wav_file) {
   EXPECT_EQ(shown["frames"], 2);
   EXPECT_EQ(shown["channels"], 2);
   EXPECT_EQ(shown["rate"], 8000);
-  EXPECT_THAT(show_text(result_), HasSubstr("sound, 0.00025 s, 8000 Hz, stereo\n"));
+  result_.requests[7].seconds = 0.5;
+  const auto codes = std::to_string(result_.requests[7].samples[0].tokens.size());
+  EXPECT_THAT(show_text(result_),
+              HasSubstr("(" + codes +
+                        " codes, sound, 0.00025 s, 8000 Hz, stereo, the request took 0.5 s, 0.00 times "
+                        "as fast as it plays)\n"));
+  EXPECT_THAT(show_text(result_), HasSubstr("1 sound of " + codes + " codes\n"));
 }
 
 TEST_F(Export, a_latent_is_a_npy_file) {
@@ -111,7 +121,16 @@ TEST_F(Export, a_latent_is_a_npy_file) {
   EXPECT_EQ(exported.media, 1U);
   EXPECT_THAT(file("results.jsonl"), HasSubstr("\"file\":\"plain.latent.npy\""));
   EXPECT_EQ(show_json(result_)["requests"][0]["samples"][0]["latent"]["channels"], 3);
-  EXPECT_THAT(show_text(result_), HasSubstr("latent, 3 x 1 x 1 x 2\n"));
+  result_.requests[0].samples[0].tokens.clear();
+  result_.requests[0].seconds = 1.25;
+  EXPECT_THAT(show_text(result_), HasSubstr("== plain (latent, 3 x 1 x 1 x 2, the request took 1.2 s)\n"));
+  EXPECT_THAT(show_text(result_), HasSubstr(", 1 latent\n"));
+  const auto shown = show_json(result_)["requests"][0]["samples"][0];
+  EXPECT_FALSE(shown.contains("tokens") || shown.contains("finish") || shown.contains("text")) << shown;
+  export_result(result_, operator_path(folder_), two_files);
+  EXPECT_THAT(file("results.csv"), testing::ContainsRegex("plain,0,done,,[0-9]+,,1.250,plain.latent.npy"));
+  EXPECT_THAT(file("results.jsonl"),
+              testing::Not(testing::ContainsRegex("\"finish\"[^\n]*plain.latent.npy")));
   const auto bytes = file("plain.latent.npy");
   EXPECT_EQ(bytes.substr(0, 8), std::string("\x93NUMPY\x01\0", 8));
   EXPECT_THAT(bytes, HasSubstr("'descr': '<f4', 'fortran_order': False, 'shape': (3, 1, 1, 2), }"));

@@ -13,6 +13,7 @@
 namespace diffuse::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 class JobFile : public testing::Test {
@@ -299,6 +300,39 @@ TEST_F(SpeechJob, spoiled_sound_spoils_its_request_alone) {
   EXPECT_THAT(why(tasks, 0), HasSubstr("transcribe and translate"));
 }
 
+// A slight overshoot is sound; integers that were only made floating-point are not.
+TEST_F(SpeechJob, samples_of_another_scale_spoil_their_request) {
+  const Job job = read_made([&](hid_t file) {
+    sound(file, {0, 2, 4, 6}, {0.5F, -1.5F, 3, -32768, 0.25F, 120}, {16000, 16000, 16000});
+  });
+  EXPECT_TRUE(job.requests[0].audio);
+  EXPECT_THAT(why(job, 1), AllOf(HasSubstr("-32768 (number 1)"), HasSubstr("divide by 32768")));
+  EXPECT_THAT(why(job, 2), HasSubstr("120 (number 1)"));
+}
+
+// HDF5 keeps attributes beside any data; none but the root's is read.
+TEST_F(SpeechJob, what_stands_in_an_attribute_is_told) {
+  const auto with = [](const char* at, const char* name) {
+    return [=](hid_t file) {
+      sound(file, {0, 1}, {1}, {16000});
+      const h5::Handle object(H5Oopen(file, at, H5P_DEFAULT), H5Oclose, "test");
+      h5::write_attribute(object.get(), name, std::int64_t{44100});
+    };
+  };
+  EXPECT_THAT(error(with("audio", "rate")),
+              AllOf(HasSubstr("'audio'"), HasSubstr("attribute `rate`"), HasSubstr("audio/rate")));
+  EXPECT_THAT(error(with("audio/data", "rate")), AllOf(HasSubstr("'audio/data'"), HasSubstr("`rate`")));
+  EXPECT_THAT(error(with("audio/data", "sample_rate")), HasSubstr("`sample_rate`"));
+  EXPECT_THAT(error(with("audio/rate", "generate")), HasSubstr("`generate`"));
+  EXPECT_EQ(read_made(with("audio/data", "remark")).requests.size(), 1U);
+  EXPECT_THAT(error([](hid_t file) {
+                prompts(file, {"x"});
+                const h5::Handle object(H5Oopen(file, "prompts", H5P_DEFAULT), H5Oclose, "test");
+                h5::write_attribute(object.get(), "model", std::string("m"));
+              }),
+              HasSubstr("attribute `model`"));
+}
+
 TEST_F(SpeechJob, shapes_are_checked) {
   EXPECT_THAT(error([](hid_t file) { sound(file, {0, 2}, {1}, {16000}); }), HasSubstr("ends at 2"));
   EXPECT_THAT(error([](hid_t file) {
@@ -349,6 +383,19 @@ TEST_F(SpeechJob, what_pictures_start_from_is_written_and_read) {
   EXPECT_TRUE(read.requests[0].latent.empty());
   EXPECT_EQ(read.requests[1].negative_prompt, "");
   EXPECT_EQ(read.requests[1].latent, (std::vector<float>{0.5F, -3}));
+  EXPECT_TRUE(read.requests[1].latent_shape.empty());
+  job.requests.push_back({"c", Prompt{"z"}, Json::object()});
+  job.requests[2].latent = {1, 2, 3};
+  job.requests[2].latent_shape = {1, 3, 1, 1};
+  write_job(path_, job);
+  const Job shaped = read_job(path_);
+  EXPECT_TRUE(shaped.requests[0].latent_shape.empty());
+  EXPECT_TRUE(shaped.requests[1].latent_shape.empty());
+  EXPECT_EQ(shaped.requests[2].latent_shape, job.requests[2].latent_shape);
+  job.requests[2].latent_shape = {1, 2, 1, 1};
+  EXPECT_THAT(error_of(ExitCode::bad_data, [&] { write_job(path_, job); }),
+              AllOf(HasSubstr("'c'"), HasSubstr("[1, 2, 1, 1]")));
+  job.requests.pop_back();
   job.requests[1].latent[1] = std::numeric_limits<float>::infinity();
   EXPECT_THAT(error_of(ExitCode::bad_data, [&] { write_job(path_, job); }),
               AllOf(HasSubstr("'b'"), HasSubstr("infinite (number 1)")));
@@ -376,6 +423,33 @@ TEST_F(SpeechJob, latents_of_a_stranger_are_checked) {
                 h5::write_array<float>(file, "latent", std::vector<float>{1});
               }),
               HasSubstr("should be a group"));
+}
+
+TEST_F(SpeechJob, the_dimensions_of_h5pys_latents_are_theirs) {
+  if (!have_h5py()) GTEST_SKIP() << "python3-h5py is not installed";
+  const auto made = [&](const std::string& lines) {
+    run_python("import h5py, numpy as np\nf = h5py.File('" + path_.string() + "', 'w')\n" + lines);
+    return read_job(path_);
+  };
+  const Job one = made("f['prompts'] = ['x']\nf['latent/data'] = np.arange(24.0).reshape(2, 3, 2, 2)\n");
+  EXPECT_EQ(one.requests[0].latent_shape, (std::vector<std::int64_t>{2, 3, 2, 2}));
+  EXPECT_EQ(one.requests[0].latent[23], 23);
+  const Job two =
+      made("f['prompts'] = ['x', 'y']\nf['latent/data'] = np.arange(48.0).reshape(2, 2, 3, 2, 2)\n");
+  EXPECT_EQ(two.requests[1].latent_shape, (std::vector<std::int64_t>{2, 3, 2, 2}));
+  EXPECT_EQ(two.requests[1].latent[0], 24);
+  const auto bad = [&](const std::string& lines) {
+    return error_of(ExitCode::bad_data, [&] { made("f['prompts'] = ['x']\n" + lines); });
+  };
+  EXPECT_THAT(bad("f['latent/data'] = np.ones((2, 3))\n"), HasSubstr("2 dimensions"));
+  EXPECT_THAT(bad("f['latent/data'] = np.ones((0, 1, 2, 2, 2))\n"), HasSubstr("a dimension of 0"));
+  EXPECT_THAT(bad("f['latent/data'] = np.ones((1, 2, 2, 2))\nf['latent/offsets'] = [0, 8]\n"),
+              HasSubstr("leave those out"));
+  EXPECT_THAT(bad("f['latent/data'] = np.ones(8)\nf['latent/channels'] = [8]\n"), HasSubstr("all or none"));
+  const Job odd = made(
+      "f['prompts'] = ['x']\nf['latent/data'] = np.ones(8)\nfor name in "
+      "('channels', 'frames', 'height', 'width'): f['latent/' + name] = [3]\n");
+  EXPECT_THAT(why(odd, 0), HasSubstr("[3, 3, 3, 3]"));
 }
 
 TEST_F(JobFile, entries_are_one_a_request) {

@@ -23,10 +23,13 @@ Sound loud_or_none(const std::filesystem::path& path) {
   return {{0.5F, -0.5F, 0.25F}, 16000};
 }
 
-// The same of a latent: "good.latent" has two elements, the second of "nan.latent" is none.
-std::vector<float> latent_or_none(const std::filesystem::path& path) {
-  if (path.filename() == "good.latent") return {1, -2};
-  if (path.filename() == "nan.latent") return {1, std::numeric_limits<float>::quiet_NaN()};
+// The same of a latent: "good.latent" has two elements, "shaped.latent" is a batch of one, "table.latent" has
+// two dimensions, the second element of "nan.latent" is none.
+LatentFile latent_or_none(const std::filesystem::path& path) {
+  if (path.filename() == "good.latent") return {{2}, {1, -2}};
+  if (path.filename() == "shaped.latent") return {{1, 1, 1, 2, 1}, {1, -2}};
+  if (path.filename() == "table.latent") return {{2, 1}, {1, -2}};
+  if (path.filename() == "nan.latent") return {{2}, {1, std::numeric_limits<float>::quiet_NaN()}};
   throw_bad_data("no such file");
 }
 
@@ -136,10 +139,18 @@ TEST_F(Spec, a_picture_has_what_to_stay_away_from_and_where_to_start) {
   EXPECT_EQ(job.requests[0].latent, (std::vector<float>{1, -2}));
   EXPECT_EQ(job.requests[1].negative_prompt, "");
   EXPECT_TRUE(job.requests[1].latent.empty());
+  EXPECT_TRUE(job.requests[0].latent_shape.empty());
+  const Job shaped = read(R"({"requests": [{"prompt": "x", "latent": "shaped.latent"}]})");
+  EXPECT_EQ(shaped.requests[0].latent_shape, (std::vector<std::int64_t>{1, 1, 2, 1}));
+  EXPECT_THAT(request_error(R"({"prompt": "x", "latent": "table.latent"})"), HasSubstr("the shape [2, 1]"));
   EXPECT_THAT(request_error(R"({"prompt": "x", "latent": "nan.latent"})"),
               AllOf(HasSubstr("`latent`"), HasSubstr("NaN (number 1)")));
   EXPECT_THAT(request_error(R"({"prompt": "x", "latent": "none"})"), HasSubstr("`latent`: no such file"));
   EXPECT_THAT(request_error(R"({"prompt": "x", "negative_prompt": 5})"), HasSubstr("is not a text"));
+  const Job left_out = read(
+      R"({"requests": [{"prompt": "x", "negative_prompt": null, "latent": null, "language": null, "task": null}]})");
+  EXPECT_EQ(left_out.requests[0].language, "");
+  EXPECT_TRUE(left_out.requests[0].latent.empty());
 }
 
 TEST_F(Spec, sound_stands_alone_or_beside_text) {

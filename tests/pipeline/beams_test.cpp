@@ -51,7 +51,7 @@ TEST_P(Beams, are_the_same_however_they_are_cut) {
   std::vector<Request> requests;
   for (int i = 0; i < 9; ++i) {
     Json generate = {{"num_beams", 1 + i % 4}, {"max_new_tokens", 3 + random() % 80}};
-    if (i % 3 == 0) generate["early_stopping"] = true;
+    if (i % 3 == 0 && i % 4 > 0) generate["early_stopping"] = true;
     if (i % 4 == 3) generate["n"] = 2;
     if (i % 2 == 1) generate["repetition_penalty"] = 1.4;
     requests.push_back(

@@ -285,7 +285,16 @@ TEST_F(BadPicture, EachHasItsLine) {
   EXPECT_THAT(problem(with("num_videos_per_prompt", 2)), HasSubstr("a given latent makes one"));
   EXPECT_THAT(problem([](Request& request) { request.input = Prompt{"a red &eacute; circle"}; }),
               HasSubstr("'&eacute;'"));
+  EXPECT_THAT(problem(with("seed", 3)), HasSubstr("`seed` draws"));
   EXPECT_THAT(problem([](Request& request) { request.latent.pop_back(); }), HasSubstr("start from 3072"));
+  const std::vector<std::int64_t> start = {16, 3, 8, 8};  // channels, frames, height, width
+  // As many elements in another order are another picture.
+  const auto shaped = [](std::vector<std::int64_t> shape) {
+    return [=](Request& request) { request.latent_shape = shape; };
+  };
+  EXPECT_EQ(problem(shaped(start)), "");
+  EXPECT_THAT(problem(shaped({start[1], start[0], start[2], start[3]})),
+              HasSubstr("start from [16, 3, 8, 8]"));
   EXPECT_THAT(problem([](Request& request) { request.input = Messages{Json::array()}; }),
               HasSubstr("`messages`"));
   EXPECT_THAT(problem([](Request& request) { request.input = NoText{}; }), HasSubstr("no `prompt`"));

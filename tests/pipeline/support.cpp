@@ -147,9 +147,11 @@ Job random_job(std::uint32_t seed, std::int64_t vocab, std::size_t requests, std
     Json generate = {{"max_new_tokens", 1 + random() % 14}};
     if (pick(false, true)) generate["temperature"] = pick(0.5, 1.0, 2.5);
     if (pick(false, true)) generate["seed"] = random();
-    if (pick(false, false, true)) generate["top_k"] = pick(1, 3, 40);
-    if (pick(false, false, true)) generate["top_p"] = pick(0.3, 0.9);
-    if (pick(false, false, true)) generate["min_p"] = pick(0.02, 0.5);
+    if (generate.contains("temperature")) {
+      if (pick(false, true)) generate["top_k"] = pick(1, 3, 40);
+      if (pick(false, true)) generate["top_p"] = pick(0.3, 0.9);
+      if (pick(false, true)) generate["min_p"] = pick(0.02, 0.5);
+    }
     if (pick(false, false, true)) generate["repetition_penalty"] = pick(0.7, 1.2, 5.0);
     if (pick(false, false, true)) generate["logprobs"] = pick(0, 1, 7);
     if (pick(false, false, true)) generate["n"] = pick(2, 3);

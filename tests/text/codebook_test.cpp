@@ -163,6 +163,8 @@ TEST(CodebookRequest, RefusesWhatCodesDoNotHave) {
                                                            {"no_repeat_ngram_size", 2},
                                                            {"forced_bos_token_id", 2},
                                                            {"num_beams", 2},
+                                                           {"length_penalty", 2},
+                                                           {"early_stopping", true},
                                                            {"max_new_tokens", 0}};
   for (const auto& [key, value] : asked) {
     EXPECT_THAT(message({{key, value}}, {}), HasSubstr("'" + std::string(key) + "' is ")) << key;

@@ -58,7 +58,8 @@ TEST(SpeechOptions, are_read_over_the_jobs) {
 
 TEST(SpeechOptions, are_written_as_both_programs_users_write_them) {
   const auto read = [](const Json& generate) { return parse_speech_options(generate, "x"); };
-  EXPECT_THAT(read({{"clip_timestamps", "0"}}).clips, ElementsAre(0));
+  EXPECT_THAT(read({{"clip_timestamps", "0"}}).clips, ElementsAre());
+  EXPECT_THAT(read({{"clip_timestamps", "3"}}).clips, ElementsAre(3));
   EXPECT_THAT(read({{"clip_timestamps", "1,2.5, 7"}}).clips, ElementsAre(1, 2.5, 7));
   EXPECT_THAT(read({{"clip_timestamps", {1, 2.5}}}).clips, ElementsAre(1, 2.5));
   EXPECT_THAT(read({{"clip_timestamps", ""}}).clips, ElementsAre());

@@ -354,6 +354,9 @@ TEST(Transcriber, what_a_model_cannot_do_is_named) {
   EXPECT_EQ(problem(english, options), "");
   options.language = "de";
   EXPECT_THAT(problem(english, options), HasSubstr("English alone"));
+  SpeechOptions several;
+  several.multilingual = true;
+  EXPECT_THAT(problem(english, several), HasSubstr("`multilingual`"));
   options.language = "fr";
   EXPECT_THAT(problem(small_tokens(), options), HasSubstr("does not know the language 'fr'"));
   options = greedy();

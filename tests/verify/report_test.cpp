@@ -268,7 +268,8 @@ TEST(Report, JsonThatLacksOrSpoilsAMemberIsRefusedByName) {
   };
   for (const auto& [pointer, path] : objects) {
     for (const auto& [key, value] : good[Json::json_pointer(pointer)].items()) {
-      if (pointer.empty() && (key == "verdict" || key == "proven" || key == "passed")) continue;  // said anew from the rest
+      if (pointer.empty() && (key == "verdict" || key == "proven" || key == "passed"))
+        continue;  // said anew from the rest
       Json damaged = good;
       damaged[Json::json_pointer(pointer)].erase(key);
       expect_bad_data(damaged, path + "." + key + ": missing");
@@ -338,6 +339,32 @@ TEST(Report, ColumnsHoldARowEach) {
   EXPECT_THAT(table.seconds, ElementsAre(1.234, 1.234, 8));
   EXPECT_THAT(table.tokens_per_second, ElementsAre(33.25, 33.25, 9));
   EXPECT_THAT(table.busy, ElementsAre(0.875, 0.875, 0.5));
+}
+
+// Pictures have no tokens, and codes of sound are none.
+TEST(Report, EachKindHasItsOwnLabels) {
+  auto pictures = make_report();
+  for (auto& row : pictures.rows) {
+    row.compared.tokens = 0;
+    row.compared.media = 12288;
+    row.run.tokens_per_second = 0;
+  }
+  const auto seen = to_markdown(pictures);
+  EXPECT_THAT(seen, HasSubstr("8 requests, 38,400 digests of layers and 12,288 elements of media."));
+  EXPECT_THAT(seen, HasSubstr("| requests | elements | digests | first difference | seconds | busy |"));
+  EXPECT_THAT(seen, HasSubstr("| yes | 8 | 12,288 | 38,400 |"));
+  EXPECT_THAT(seen, Not(HasSubstr("token")));
+  pictures.rows.clear();
+  pictures.patched = {PatchedRow()};
+  EXPECT_THAT(to_markdown(pictures), Not(HasSubstr("tokens/s")));
+  auto sounds = make_report();
+  for (auto& row : sounds.rows) row.compared.media = 640;
+  const auto heard = to_markdown(sounds);
+  EXPECT_THAT(heard, HasSubstr("8 requests, 512 codes, 38,400 digests of layers and 640 elements of media."));
+  EXPECT_THAT(heard,
+              HasSubstr("| requests | codes | digests | first difference | seconds | positions/s | busy |"));
+  EXPECT_THAT(heard, HasSubstr("| yes | 8 | 512 | 38,400 |"));
+  EXPECT_THAT(heard, Not(HasSubstr("token")));
 }
 
 }  // namespace
