@@ -21,18 +21,21 @@ std::string reason(const std::array<Rule<Options>, N>& rules, std::string_view k
   return {};
 }
 
-constexpr auto kOfDrawnSamples =
-    "is of drawn samples, and `temperature` is 0 (greedy): give a temperature or `do_sample`, or leave it "
-    "out";
-
 using Text = GenerateOptions;
+
+// Greedy because nobody said otherwise: elsewhere the same keys draw samples at a temperature of 1. Who says
+// 0 knows, and leaves the others as they stand in many a program.
+bool greedy_unsaid(const Text& options) {
+  return options.sampling.temperature == 0 && !options.temperature_given && !options.do_sample;
+}
+constexpr auto kOfDrawnSamples =
+    "is of drawn samples, and without a `temperature` the answer is greedy: give one (0 is greedy too), or "
+    "`do_sample`";
+
 constexpr auto kTextRules = std::to_array<Rule<Text>>({
-    {"top_k", [](const Text& o) { return o.sampling.temperature == 0 && o.sampling.top_k != 0; },
-     kOfDrawnSamples},
-    {"top_p", [](const Text& o) { return o.sampling.temperature == 0 && o.sampling.top_p != 1; },
-     kOfDrawnSamples},
-    {"min_p", [](const Text& o) { return o.sampling.temperature == 0 && o.sampling.min_p != 0; },
-     kOfDrawnSamples},
+    {"top_k", [](const Text& o) { return greedy_unsaid(o) && o.sampling.top_k != 0; }, kOfDrawnSamples},
+    {"top_p", [](const Text& o) { return greedy_unsaid(o) && o.sampling.top_p != 1; }, kOfDrawnSamples},
+    {"min_p", [](const Text& o) { return greedy_unsaid(o) && o.sampling.min_p != 0; }, kOfDrawnSamples},
     {"min_length", [](const Text& o) { return o.min_length.value_or(0) > 0 && o.min_new_tokens.has_value(); },
      "gives way to `min_new_tokens`: leave one of them out"},
     {"length_penalty", [](const Text& o) { return o.num_beams == 1 && o.length_penalty.value_or(1) != 1; },

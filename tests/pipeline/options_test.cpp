@@ -185,6 +185,7 @@ TEST_F(TextOptions, WhatChangesNothingIsSaid) {
     EXPECT_THAT(of_job({{key, value}}), AllOf(HasSubstr("the job's generate"), HasSubstr("`" + key + "`")));
     EXPECT_EQ(own({{key, value}, {"temperature", 0.5}}), "");
     EXPECT_EQ(own({{key, value}, {"do_sample", true}}), "");
+    EXPECT_EQ(own({{key, value}, {"temperature", 0}}), "") << "who says greedy means it";
   }
   EXPECT_THAT(own({{"length_penalty", 2}}), HasSubstr("`num_beams`"));
   EXPECT_THAT(own({{"early_stopping", true}}), HasSubstr("`num_beams`"));
@@ -203,7 +204,7 @@ TEST_F(TextOptions, WhatSaysWhatHoldsAnywayIsTaken) {
             "");
   // The job's default is for the other request.
   for (const auto& request :
-       prepare_all(text_, {{"top_p", 0.5}}, {text({{"temperature", 0.5}}), text({{"temperature", 0}})}))
+       prepare_all(text_, {{"top_p", 0.5}}, {text({{"temperature", 0.5}}), text(Json::object())}))
     EXPECT_EQ(request.problem, "");
 }
 
