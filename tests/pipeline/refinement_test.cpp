@@ -146,7 +146,7 @@ Made make(const PictureModel& model, const Job& job, const PictureSetting& setti
   return made;
 }
 
-std::string difference(const Made& whole, const Made& split) {
+std::string difference_of_made(const Made& whole, const Made& split) {
   Result a;
   Result b;
   a.requests = whole.requests;
@@ -193,12 +193,12 @@ TEST_P(Refinement_, SplitIsWholeInEveryBit) {
   const auto whole = make(model_, job, {});
   for (const auto& request : whole.requests) ASSERT_EQ(request.status, Status::done) << request.message;
   for (std::int32_t ranks = 2; ranks <= 4; ++ranks)
-    EXPECT_EQ(difference(whole, make(model_, job, {.ranks = ranks, .threads = 1 + ranks % 2})), "")
+    EXPECT_EQ(difference_of_made(whole, make(model_, job, {.ranks = ranks, .threads = 1 + ranks % 2})), "")
         << ranks << " ranks";
   // More ranks than layers: one of the others encodes the texts.
-  EXPECT_EQ(difference(whole, make(model_, job, {.ranks = 8})), "");
+  EXPECT_EQ(difference_of_made(whole, make(model_, job, {.ranks = 8})), "");
   // As few pages as one picture takes: one at a time.
-  EXPECT_EQ(difference(whole, make(model_, job, {.ranks = 2, .kv_pages = 40})), "");
+  EXPECT_EQ(difference_of_made(whole, make(model_, job, {.ranks = 2, .kv_pages = 40})), "");
 }
 
 TEST_P(Refinement_, PatchesDoNotDependOnTheRanks) {
@@ -206,15 +206,15 @@ TEST_P(Refinement_, PatchesDoNotDependOnTheRanks) {
   const PatchFlags three = {{.patches = 3, .whole_first = 3, .whole_last = 1}, CarryOn::balanced};
   const auto whole = make(model_, job, {});
   const auto one = make(model_, job, {.patches = {{.patches = 1, .whole_first = 2}, CarryOn::linear}});
-  EXPECT_EQ(difference(whole, one), "");
+  EXPECT_EQ(difference_of_made(whole, one), "");
   const auto patched = make(model_, job, {.patches = three});
-  EXPECT_NE(difference(whole, patched), "");
+  EXPECT_NE(difference_of_made(whole, patched), "");
   const auto last = model_.call.at("num_inference_steps").get<std::int64_t>();
   // The other model's weights are random and large: it amplifies what is a little off, step after step.
   const double bound = std::string(GetParam()) == "wan-quiet" ? 0.01 : 1;
   EXPECT_LT(error_of(patched.latents.at({0, last}), whole.latents.at({0, last})), bound);
   for (std::int32_t ranks = 2; ranks <= 4; ++ranks)
-    EXPECT_EQ(difference(patched, make(model_, job, {.ranks = ranks, .patches = three})), "")
+    EXPECT_EQ(difference_of_made(patched, make(model_, job, {.ranks = ranks, .patches = three})), "")
         << ranks << " ranks";
 }
 
@@ -240,7 +240,8 @@ TEST_P(Refinement_, AStoppedRunGoesOnFromItsLastStep) {
       // Where a patched stream cannot start, what was kept before it is.
       if (patches.settings.patches > 1 && kept->step > 1) hooks.stop = {};
     } while (last.requests[0].status == Status::unfinished && runs < 20);
-    EXPECT_EQ(difference(whole, last), "") << patches.settings.patches << " patches, " << runs << " runs";
+    EXPECT_EQ(difference_of_made(whole, last), "")
+        << patches.settings.patches << " patches, " << runs << " runs";
     EXPECT_GT(runs, 1);
   }
 }

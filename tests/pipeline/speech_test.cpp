@@ -26,7 +26,7 @@ Sound sound_of(double seconds, std::int64_t seed) {
   return sound;
 }
 
-Request request_of(Sound sound, const std::string& language, Json generate) {
+Request recording_of(Sound sound, const std::string& language, Json generate) {
   Request request;
   request.input = NoText{};
   request.audio = std::move(sound);
@@ -101,7 +101,7 @@ TEST(Speech, segments_and_tokens_are_the_references) {
   const auto cases = Json::parse(file);
   std::vector<Request> requests;
   for (const auto& each : cases)
-    requests.push_back(request_of(sound_of(each["seconds"], each["seed"]), each["language"], greedy()));
+    requests.push_back(recording_of(sound_of(each["seconds"], each["seed"]), each["language"], greedy()));
   const auto heard = run_well(subject(), prepared(job_of(std::move(requests))), {.ranks = 2});
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const auto& expected = cases[i]["segments"];
@@ -121,11 +121,11 @@ TEST(Speech, beams_choose_what_openai_whisper_chooses) {
   const auto cases = read_json(std::filesystem::path(DIFFUSE_TEST_DATA) / "golden" / "speech" / "beams.json");
   std::vector<Request> requests;
   for (const auto& each : cases) {
-    requests.push_back(request_of(sound_of(each["seconds"], each["seed"]), "en",
-                                  with(each["generate"], {{"temperature", 0},
-                                                          {"no_speech_threshold", nullptr},
-                                                          {"compression_ratio_threshold", nullptr},
-                                                          {"max_new_tokens", 32}})));
+    requests.push_back(recording_of(sound_of(each["seconds"], each["seed"]), "en",
+                                    with(each["generate"], {{"temperature", 0},
+                                                            {"no_speech_threshold", nullptr},
+                                                            {"compression_ratio_threshold", nullptr},
+                                                            {"max_new_tokens", 32}})));
   }
   const auto heard = run_well(subject(), prepared(job_of(std::move(requests))), {.ranks = 2});
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -145,9 +145,9 @@ TEST(Speech, beams_choose_what_openai_whisper_chooses) {
 }
 
 TEST(Speech, greedy_is_the_same_however_it_is_cut) {
-  expect_identical(job_of({request_of(sound_of(40.3, 1), "en", greedy()),
-                           request_of(sound_of(3, 5), "", greedy()),  // its language is found
-                           request_of(sound_of(71.5, 2), "de", greedy())}),
+  expect_identical(job_of({recording_of(sound_of(40.3, 1), "en", greedy()),
+                           recording_of(sound_of(3, 5), "", greedy()),  // its language is found
+                           recording_of(sound_of(71.5, 2), "de", greedy())}),
                    ways());
 }
 
@@ -155,8 +155,8 @@ TEST(Speech, beams_samples_and_words_are_the_same_however_they_are_cut) {
   // All the usual defaults: beams, then hotter and hotter samples, for such a model is never sure.
   const Json usual = {{"word_timestamps", true}};
   expect_identical(
-      job_of({request_of(sound_of(12, 4), "", usual),
-              request_of(sound_of(31, 6), "ja", with(usual, {{"best_of", 2}, {"beam_size", 3}}))}),
+      job_of({recording_of(sound_of(12, 4), "", usual),
+              recording_of(sound_of(31, 6), "ja", with(usual, {{"best_of", 2}, {"beam_size", 3}}))}),
       ways());
 }
 
@@ -171,10 +171,10 @@ TEST(Speech, lanes_keep_to_the_rules_by_what_they_themselves_said) {
     const auto heard = run_well(
         subject(),
         prepared(job_of(
-            {request_of(sound_of(12, 4), "en",
-                        with(how, {{"condition_on_previous_text", false}, {"no_repeat_ngram_size", 2}})),
-             request_of(sound_of(40.3, 1), "de",
-                        with(how, {{"condition_on_previous_text", false}, {"no_repeat_ngram_size", 2}}))})),
+            {recording_of(sound_of(12, 4), "en",
+                          with(how, {{"condition_on_previous_text", false}, {"no_repeat_ngram_size", 2}})),
+             recording_of(sound_of(40.3, 1), "de",
+                          with(how, {{"condition_on_previous_text", false}, {"no_repeat_ngram_size", 2}}))})),
         {.ranks = 2});
     for (const auto& request : heard.result.requests) {
       std::map<std::int64_t, std::vector<std::int32_t>> windows;
@@ -206,7 +206,8 @@ TEST(Speech, a_short_recording_is_one_that_ends_in_silence) {
   filled.samples.resize(30 * 16'000);
   const auto heard = run_well(
       subject(),
-      prepared(job_of({request_of(sound_of(9, 7), "en", greedy()), request_of(filled, "en", greedy())})), {});
+      prepared(job_of({recording_of(sound_of(9, 7), "en", greedy()), recording_of(filled, "en", greedy())})),
+      {});
   const auto first_window = [&](std::size_t request) {
     std::vector<std::int32_t> said;
     double logprob = 0;
@@ -225,7 +226,7 @@ TEST(Speech, a_short_recording_is_one_that_ends_in_silence) {
 Watched watch(std::vector<std::int32_t> prompt, const Sound& sound, std::int32_t ranks) {
   const auto& model = subject().model;
   const auto& tokens = parse_speech_tokens(subject().text.generation_json, model.recipe.vocab, "test");
-  auto given = request_of(sound, "", Json::object());
+  auto given = recording_of(sound, "", Json::object());
   given.input = Tokens{prompt};
   const auto request = prepared(job_of({given})).front();
   EXPECT_EQ(request.problem, "");
@@ -287,7 +288,7 @@ TEST(Speech, what_is_watched_is_the_references) {
 
 TEST(Speech, words_lie_within_the_recording) {
   const auto heard = run_well(
-      subject(), prepared(job_of({request_of(sound_of(12, 4), "en", {{"word_timestamps", true}})})), {});
+      subject(), prepared(job_of({recording_of(sound_of(12, 4), "en", {{"word_timestamps", true}})})), {});
   const auto& transcript = *heard.result.requests[0].samples.at(0).transcript;
   std::size_t words = 0;
   for (const auto& segment : transcript.segments) {
@@ -305,7 +306,7 @@ TEST(Speech, words_lie_within_the_recording) {
 TEST(Speech, beams_choose_otherwise_than_one) {
   const auto score = [](const Json& more) {
     const auto heard =
-        run_well(subject(), prepared(job_of({request_of(sound_of(9, 7), "en", with(greedy(), more))})), {});
+        run_well(subject(), prepared(job_of({recording_of(sound_of(9, 7), "en", with(greedy(), more))})), {});
     const auto& transcript = *heard.result.requests[0].samples.at(0).transcript;
     return transcript.segments.at(0).avg_logprob;
   };
@@ -315,8 +316,8 @@ TEST(Speech, beams_choose_otherwise_than_one) {
 TEST(Speech, pieces_between_silences_run_side_by_side) {
   auto sound = sound_of(20, 1);
   std::fill(sound.samples.begin() + 8 * 16'000, sound.samples.begin() + 13 * 16'000, 0.0F);
-  expect_identical(job_of({request_of(sound, "en", with(greedy(), {{"batched", true}})),
-                           request_of(sound, "en", with(greedy(), {{"vad_filter", true}}))}),
+  expect_identical(job_of({recording_of(sound, "en", with(greedy(), {{"batched", true}})),
+                           recording_of(sound, "en", with(greedy(), {{"vad_filter", true}}))}),
                    {{.ranks = 3}});
 }
 
@@ -326,7 +327,7 @@ TEST(Speech, pieces_have_one_language) {
   const Json batched = with(greedy(), {{"batched", true}, {"max_new_tokens", 20}, {"chunk_length", 12}});
   const auto languages = [&](const Json& more) {
     const auto heard =
-        run_well(subject(), prepared(job_of({request_of(sound, "", with(batched, more))})), {.ranks = 2});
+        run_well(subject(), prepared(job_of({recording_of(sound, "", with(batched, more))})), {.ranks = 2});
     const auto& transcript = *heard.result.requests[0].samples.at(0).transcript;
     std::set<std::string> found = {transcript.language};
     for (const auto& segment : transcript.segments) found.insert(segment.language);
@@ -337,17 +338,18 @@ TEST(Speech, pieces_have_one_language) {
   // Listening to more pieces takes their windows once more, but for the last of them.
   EXPECT_EQ(languages({{"language_detection_segments", 3}, {"language_detection_threshold", 1}}),
             std::pair(std::size_t{1}, one.second + 2));
-  expect_identical(job_of({request_of(sound, "", batched),
-                           request_of(sound, "",
-                                      with(batched, {{"language_detection_segments", 2},
-                                                     {"language_detection_threshold", 1}}))}),
+  expect_identical(job_of({recording_of(sound, "", batched),
+                           recording_of(sound, "",
+                                        with(batched, {{"language_detection_segments", 2},
+                                                       {"language_detection_threshold", 1}}))}),
                    {{.ranks = 3}});
 }
 
 TEST(Speech, clips_are_written_down_alone) {
   const auto seeks = [](const Json& more) {
-    const auto heard = run_well(
-        subject(), prepared(job_of({request_of(sound_of(40, 1), "en", with(greedy(), more))})), {.ranks = 2});
+    const auto heard =
+        run_well(subject(), prepared(job_of({recording_of(sound_of(40, 1), "en", with(greedy(), more))})),
+                 {.ranks = 2});
     std::set<std::int64_t> found;
     for (const auto& segment : heard.result.requests[0].samples.at(0).transcript->segments) {
       found.insert(segment.seek);
@@ -369,8 +371,8 @@ TEST(Speech, a_clip_hears_nothing_behind_its_end) {
     auto sound = sound_of(9, 7);
     sound.samples.resize(static_cast<std::size_t>(seconds * 16'000));
     const auto heard = run_well(
-        subject(), prepared(job_of({request_of(sound, "en", with(greedy(), {{"clip_timestamps", "0,4"}}))})),
-        {});
+        subject(),
+        prepared(job_of({recording_of(sound, "en", with(greedy(), {{"clip_timestamps", "0,4"}}))})), {});
     return json_of(*heard.result.requests[0].samples.at(0).transcript)["segments"];
   };
   EXPECT_EQ(said(9), said(8.5));
@@ -381,7 +383,7 @@ TEST(Speech, silence_is_an_empty_transcript) {
   silence.rate = 8'000;
   silence.samples.resize(80'000);
   const auto heard = run_well(
-      subject(), prepared(job_of({request_of(silence, "en", {{"vad_filter", true}})})), {.ranks = 2});
+      subject(), prepared(job_of({recording_of(silence, "en", {{"vad_filter", true}})})), {.ranks = 2});
   EXPECT_EQ(heard.result.requests[0].status, Status::done);
   EXPECT_EQ(heard.result.requests[0].samples.at(0).text, "");
   EXPECT_EQ(heard.sequences, 0U);
@@ -390,7 +392,7 @@ TEST(Speech, silence_is_an_empty_transcript) {
 TEST(Speech, a_window_without_room_is_told) {
   const auto finish = [](const Json& more) {
     const auto heard =
-        run_well(subject(), prepared(job_of({request_of(sound_of(9, 7), "en", with(greedy(), more))})), {});
+        run_well(subject(), prepared(job_of({recording_of(sound_of(9, 7), "en", with(greedy(), more))})), {});
     return heard.result.requests[0].samples.at(0).finish;
   };
   EXPECT_EQ(finish({{"max_new_tokens", 3}}), Finish::length);
@@ -441,8 +443,8 @@ void expect_it_goes_on(const Job& job, std::size_t least_kept, std::uint64_t fir
 TEST(Speech, a_stopped_recording_goes_on_from_its_last_window) {
   const Json hot = {{"temperature", {0, 0.8}}, {"best_of", 2},         {"beam_size", 2},
                     {"word_timestamps", true}, {"max_new_tokens", 24}, {"seed", 9}};
-  expect_it_goes_on(job_of({request_of(sound_of(71.5, 2), "en", hot),
-                            request_of(sound_of(65, 3), "", with(greedy(), {{"max_new_tokens", 30}}))}),
+  expect_it_goes_on(job_of({recording_of(sound_of(71.5, 2), "en", hot),
+                            recording_of(sound_of(65, 3), "", with(greedy(), {{"max_new_tokens", 30}}))}),
                     3, 50);
 }
 
@@ -452,13 +454,13 @@ TEST(Speech, stopped_pieces_between_silences_go_on) {
     std::fill_n(sound.samples.begin() + second * 16'000, 3 * 16'000, 0.0F);
   // Pieces of different lengths, so that they do not end together.
   const Json batched = with(greedy(), {{"batched", true}, {"max_new_tokens", 12}});
-  expect_it_goes_on(
-      job_of({request_of(sound, "", batched), request_of(sound, "", with(batched, {{"chunk_length", 7}}))}),
-      2, 40);
+  expect_it_goes_on(job_of({recording_of(sound, "", batched),
+                            recording_of(sound, "", with(batched, {{"chunk_length", 7}}))}),
+                    2, 40);
 }
 
 TEST(Speech, windows_of_another_recording_are_refused) {
-  const auto requests = prepared(job_of({request_of(sound_of(40.3, 1), "en", greedy())}));
+  const auto requests = prepared(job_of({recording_of(sound_of(40.3, 1), "en", greedy())}));
   const auto refused = [&](std::uint64_t piece, std::int64_t next, const std::string& language,
                            std::vector<std::int32_t> said = {}) {
     TranscriptWindow window;
@@ -478,7 +480,7 @@ TEST(Speech, windows_of_another_recording_are_refused) {
 
 TEST(Speech, a_stopped_run_reports_no_half_transcript) {
   const auto job =
-      job_of({request_of(sound_of(3, 5), "en", greedy()), request_of(sound_of(71.5, 2), "en", greedy())});
+      job_of({recording_of(sound_of(3, 5), "en", greedy()), recording_of(sound_of(71.5, 2), "en", greedy())});
   const auto requests = prepared(job);
   Hooks hooks;
   hooks.stop = [](std::uint64_t tokens) { return tokens > 40; };
@@ -490,22 +492,22 @@ TEST(Speech, a_stopped_run_reports_no_half_transcript) {
 
 // What is wrong with one request is said of it, and the others run.
 TEST(Speech, bad_requests_are_told_apart) {
-  auto texts = request_of(sound_of(1, 1), "en", Json::object());
+  auto texts = recording_of(sound_of(1, 1), "en", Json::object());
   texts.input = Prompt{"hello"};
   Request mute;
   mute.input = NoText{};
-  auto spoiled = request_of(sound_of(1, 1), "en", Json::object());
+  auto spoiled = recording_of(sound_of(1, 1), "en", Json::object());
   spoiled.input = Unusable{"its sound has a sample that is NaN"};
   auto words = mute;
   words.input = Prompt{"hello"};
-  auto given = request_of(sound_of(1, 1), "", {{"beam_size", 2}});
+  auto given = recording_of(sound_of(1, 1), "", {{"beam_size", 2}});
   given.input = Tokens{{257}};
   const auto requests = prepared(
-      job_of({texts, mute, request_of(sound_of(1, 1), "klingon", Json::object()),
-              request_of(sound_of(1, 1), "fr", Json::object()),
-              request_of(sound_of(1, 1), "en", {{"beam_size", 100}}),
-              request_of(sound_of(1, 1), "en", {{"n", 2}}), request_of(sound_of(1, 1), "en", greedy()),
-              spoiled, words, given, request_of(sound_of(1, 1), "en", {{"top_k", 2}})}));
+      job_of({texts, mute, recording_of(sound_of(1, 1), "klingon", Json::object()),
+              recording_of(sound_of(1, 1), "fr", Json::object()),
+              recording_of(sound_of(1, 1), "en", {{"beam_size", 100}}),
+              recording_of(sound_of(1, 1), "en", {{"n", 2}}), recording_of(sound_of(1, 1), "en", greedy()),
+              spoiled, words, given, recording_of(sound_of(1, 1), "en", {{"top_k", 2}})}));
   EXPECT_NE(requests[0].problem.find("initial_prompt"), std::string::npos);
   EXPECT_NE(requests[1].problem.find("`audio`"), std::string::npos);
   EXPECT_NE(requests[2].problem.find("klingon"), std::string::npos);
