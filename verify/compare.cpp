@@ -12,7 +12,6 @@
 
 #include "core/error.hpp"
 #include "job/merge.hpp"
-#include "verify/json_fields.hpp"
 #include "verify/tolerance.hpp"
 #include "verify/transcripts.hpp"
 
@@ -546,53 +545,6 @@ class ResultComparer {
 
 Comparison compare(const Result& whole, const Result& split) {
   return ResultComparer().run(whole, split);
-}
-
-std::string verdict(const Comparison& comparison) {
-  const auto& counts = comparison.compared;
-  if (!comparison.agrees()) {
-    const auto& differences = comparison.differences;
-    return "different: " + std::to_string(differences.size()) +
-           (differences.size() == 1 ? " difference, " : " differences, the first: ") +
-           sentence(differences.front());
-  }
-  const std::string size = std::to_string(counts.requests) + " requests (" + std::to_string(counts.answered) +
-                           " answered), " + std::to_string(counts.samples) + " samples, " +
-                           std::to_string(counts.tokens) + " tokens and " + std::to_string(counts.digests) +
-                           " digests";
-  if (counts.answered == 0) return "nothing differs, but no request is answered in both results: " + size;
-  if (comparison.across ? comparison.across->held() == 0 : counts.values() == 0)
-    return "nothing differs, but nothing that was answered could be compared: " + size;
-  if (comparison.across) return "they agree: " + sentence(*comparison.across);
-  const auto media =
-      counts.media == 0 ? std::string() : ", with " + std::to_string(counts.media) + " elements of media,";
-  return "identical: " + size + media + " are the same, bit for bit";
-}
-
-Json to_json(const Counts& counts) {
-  return Json{{"requests", counts.requests}, {"answered", counts.answered}, {"samples", counts.samples},
-              {"tokens", counts.tokens},     {"digests", counts.digests},   {"media", counts.media}};
-}
-
-Counts counts_from_json(const Json& value, const std::string& where) {
-  const JsonFields fields(value, where);
-  return Counts{.requests = fields.count("requests"),
-                .answered = fields.count("answered"),
-                .samples = fields.count("samples"),
-                .tokens = fields.count("tokens"),
-                .digests = fields.count("digests"),
-                .media = fields.count("media")};
-}
-
-Json to_json(const Comparison& comparison) {
-  Json differences = Json::array();
-  for (const auto& difference : comparison.differences) differences.push_back(to_json(difference));
-  return Json{{"identical", comparison.identical()},
-              {"agrees", comparison.agrees()},
-              {"compared", to_json(comparison.compared)},
-              {"differences", std::move(differences)},
-              {"notes", comparison.notes},
-              {"across", comparison.across ? to_json(*comparison.across) : Json(nullptr)}};
 }
 
 }  // namespace diffuse

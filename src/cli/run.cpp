@@ -194,8 +194,9 @@ int exit_code(const JobOutcome& outcome, Log& log) {
   });
   const auto bad = tell_of_bad(outcome.result, log);
   const auto total = requests.size();
-  const auto rate = outcome.pictures ? fixed(outcome.steps_per_second, 2) + " steps/s"
-                                     : fixed(outcome.tokens_per_second, 1) + " tokens/s";
+  const auto rate = outcome.pictures
+                        ? fixed(outcome.steps_per_second, 2) + " steps/s"
+                        : fixed(outcome.tokens_per_second, 1) + (outcome.codes ? " codes/s" : " tokens/s");
   // A run that was stopped while patches were measured has none yet.
   if (total > 0 || !outcome.stopped)
     log.line(std::to_string(done) + " of " + std::to_string(total) + " requests done, " +
@@ -244,7 +245,10 @@ int run_on_ranks(RunFlags flags, Ranks& ranks, const StopSignals& signals,
   PreparedJob prepared;
   const PictureSettings pictures{
       .patches = patches, .max_error = flags.pictures.max_error, .tile = flags.pictures.tile};
-  if (ranks.root()) prepared = prepare_job(job, model, options.kv_pages, pictures);
+  if (ranks.root()) {
+    prepared = prepare_job(job, model, options.kv_pages, pictures);
+    tell_notes(prepared, model.recipe, ranks.log());
+  }
   Recorder recorder(flags, ranks.log());
   const auto outcome = run_job(
       ranks, *processor.backend, flags.compute, model, plan, prepared, options, command_line, job.sha256,

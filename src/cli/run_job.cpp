@@ -79,6 +79,12 @@ std::int64_t tell_of_bad(const Result& result, Log& log) {
   return bad;
 }
 
+void tell_notes(const PreparedJob& job, const Recipe& recipe, Log& log) {
+  const auto* tokens = std::get_if<TokenJob>(&job);
+  if (tokens == nullptr) return;
+  for (const auto& note : notes_on(tokens->text, limits_of(recipe, 0))) log.warn(note);
+}
+
 std::int64_t kv_pages_of(const ComputeFlags& flags, const Ranks& ranks, const Processor& processor,
                          const Model& model, const Plan& plan) {
   return kv_budget(model.recipe, plan, *processor.backend, kv_bytes(flags, ranks, processor, model, plan));
@@ -88,7 +94,6 @@ namespace {
 
 JobOutcome run(const Running& run, const TokenJob& job) {
   const auto& recipe = run.model.recipe;
-  for (const auto& note : notes_on(job.text, limits_of(recipe, 0))) run.ranks.log().warn(note);
   JobOutcome outcome;
   std::optional<SoundMaker> sound;
   if (recipe.codec) sound.emplace(*recipe.codec, run.model.checkpoint, run.threads, run.codec_simd);
@@ -116,6 +121,7 @@ JobOutcome run(const Running& run, const TokenJob& job) {
   outcome.stopped = report.stopped;
   outcome.busy = busy_share(report.stages, outcome.run_seconds);
   outcome.tokens_per_second = a_second(report.sampled, outcome.run_seconds);
+  outcome.codes = recipe.codec.has_value();
   outcome.groups = report.groups;
   outcome.result.timing = timing_of(report, run.split.loads(), outcome.run_seconds);
   return outcome;

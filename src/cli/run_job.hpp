@@ -51,10 +51,15 @@ struct JobOutcome {
   double run_seconds = 0;
   double busy = 0;  // share of ranks x time spent computing
   double tokens_per_second = 0;
+  bool codes = false;  // the tokens are codes of sound
   bool pictures = false;
   double steps_per_second = 0;  // of pictures
   std::int64_t groups = 1;      // of requests in flight
 };
+
+// What generation_config.json asks for and a run does not do, for a person: a line each. On rank 0, before
+// the first run of a job.
+void tell_notes(const PreparedJob& job, const Recipe& recipe, Log& log);
 
 // Collective: all ranks call it with the same flags, model and plan. `job` counts on rank 0.
 JobOutcome run_job(Ranks& ranks, Backend& backend, const ComputeFlags& flags, const Model& model,

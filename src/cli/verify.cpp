@@ -255,6 +255,7 @@ class Verifier {
     prepared_ =
         prepare_job(job_, *model_, kv_pages_, {.patches = {}, .max_error = {}, .tile = flags_.pictures.tile});
     if (!patches_asked_for().empty()) ask_for_frames(prepared_);
+    tell_notes(prepared_, model_->recipe, ranks_.log());
   }
 
   // What a run is made on.

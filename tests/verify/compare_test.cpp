@@ -448,7 +448,7 @@ TEST(Compare, MediaAreComparedByTheirBits) {
   const auto same = compare(whole, whole);
   EXPECT_TRUE(same.identical());
   EXPECT_EQ(same.compared.media, 4U);
-  EXPECT_THAT(verdict(same), HasSubstr("12 digests, with 4 elements of media, are the same, bit for bit"));
+  EXPECT_THAT(verdict(same), HasSubstr("12 digests and 4 elements of media are the same, bit for bit"));
   const auto against = [&](const std::optional<MediaArray>& other) {
     return the_difference(whole, &Sample::media, other, What::media);
   };
