@@ -40,6 +40,7 @@ constexpr std::array kTraining = {
     Key("mask_feature_prob"),
     Key("mask_feature_length"),
     Key("mask_feature_min_masks"),
+    Key("replacing_rate"),
 };
 // What other programs' configs said of BART, T5 and their kin; no class of transformers reads it.
 constexpr std::array kConverted = {
@@ -135,6 +136,7 @@ constexpr std::array kGeneration = {
 // How somebody's program is to compute or place it, not what.
 constexpr std::array kPlacement = {
     Key("_attn_implementation"),
+    Key("use_flash_attention_2"),
     Key("_attn_implementation_autoset"),
     Key("attn_implementation"),
     Key("_experts_implementation"),

@@ -25,7 +25,8 @@ struct RankSlice {
   bool encoder = false;
   std::vector<std::string> tensors;  // that the rank reads, each once, in order of use
   std::uint64_t weight_bytes = 0;    // of those tensors as stored: exactly what the run will read
-  double cost = 0;  // of one decoded token: bytes of weights that it touches, a block's counted higher
+  double cost =
+      0;  // of a decoded token: bytes of weights that it touches, a block's counted higher, and of memory
   double encoder_cost = 0;  // in it: the share of what is encoded that falls to it, see plan.cpp
 
   bool idle() const { return first_layer == end_layer; }  // no stage of the pipeline

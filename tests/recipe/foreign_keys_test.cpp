@@ -124,6 +124,63 @@ TEST(ForeignKeys, InsideRopeParametersToo) {
   EXPECT_EQ(Description::of(model.build({"rope_parameters.rotary_emb_base"})), plain);
 }
 
+// What published configs of these families hold beside what their classes read today.
+TEST(PublishedConfigs, AreRead) {
+  const std::map<std::string, Json> beside = {
+      {"llama",
+       {{"pretraining_tp", 1},
+        {"max_sequence_length", nullptr},
+        {"mlp_bias", false},
+        {"use_flash_attention_2", true},
+        {"unsloth_version", "2024.9"}}},
+      {"qwen2",
+       {{"max_window_layers", 28},
+        {"use_sliding_window", false},
+        {"use_mrope", false},
+        {"typical_p", 1.0},
+        {"num_beam_groups", 1},
+        {"chunk_size_feed_forward", 0}}},
+      {"mixtral",
+       {{"output_router_logits", false}, {"router_aux_loss_coef", 0.02}, {"router_jitter_noise", 0.1}}},
+      {"gpt2",
+       {{"n_ctx", nullptr},
+        {"summary_type", "cls_index"},
+        {"summary_use_proj", true},
+        {"summary_first_dropout", 0.1},
+        {"output_past", true},
+        {"task_specific_params", {{"text-generation", {{"do_sample", true}, {"max_length", 50}}}}}}},
+      {"gemma2", {{"cache_implementation", "hybrid"}, {"attention_bias", false}}},
+      {"t5",
+       {{"output_past", true},
+        {"n_positions", 512},
+        {"initializer_factor", 1.0},
+        {"task_specific_params", {{"summarization", {{"num_beams", 4}}}}}}},
+      {"bart",
+       {{"classif_dropout", 0.1},
+        {"add_bias_logits", false},
+        {"normalize_embedding", true},
+        {"force_bos_token_to_be_generated", true},
+        {"replacing_rate", 0},
+        {"extra_pos_embeddings", 2},
+        {"student_decoder_layers", nullptr},
+        {"prefix", " "}}},
+      {"marian", {{"static_position_embeddings", true}, {"normalize_before", false}, {"_num_labels", 3}}},
+      {"whisper",
+       {{"apply_spec_augment", false},
+        {"mask_feature_length", 10},
+        {"classifier_proj_size", 256},
+        {"use_weighted_layer_sum", false},
+        {"max_length", 448}}},
+  };
+  for (const auto& [name, keys] : beside) {
+    auto model = golden(name);
+    const auto plain = Description::of(model.build());
+    model.config.update(keys);
+    EXPECT_EQ(model.refusal(), "nothing") << name;
+    EXPECT_EQ(Description::of(model.build()), plain) << name;
+  }
+}
+
 TEST(ForeignKeys, OfAFamilyWithoutARowAreTakenForWhatTheyAre) {
   auto model = golden("llama");
   model.config["model_type"] = "lama2";

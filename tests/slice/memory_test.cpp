@@ -371,6 +371,33 @@ TEST(Plans, CopiesPayWhereOneEncoderHoldsTheOthersUp) {
   EXPECT_EQ(encoders_of("musicgen", 3), up_to(1));
 }
 
+// A window of sound is read by every token: twice as long, and a layer costs as much more as its keys and
+// values.
+TEST(Plans, ALayerCostsTheMemoryThatItReads) {
+  const auto of_decoder = [](const Recipe& recipe, const TestModel& model) {
+    std::vector<double> costs;
+    const auto plan =
+        make_plan(recipe, model.checkpoint.headers(), 2, "0-0,1-" + std::to_string(recipe.depth() - 1));
+    for (const auto& slice : plan.ranks) costs.push_back(slice.cost - slice.encoder_cost);
+    return costs;
+  };
+  for (const bool sound : {true, false}) {
+    const TestModel model(golden_case(sound ? "whisper" : "bart").folder);
+    auto longer = model.recipe;
+    longer.encoder->max_positions *= 2;
+    const auto before = of_decoder(model.recipe, model), after = of_decoder(longer, model);
+    const auto& cross =
+        std::get<CrossAttention>(*std::ranges::find_if(model.recipe.blocks[0].steps, [](const auto& step) {
+          return std::holds_alternative<CrossAttention>(step);
+        }));
+    const auto memory = static_cast<double>(model.recipe.encoder->max_positions * cross.kv_heads *
+                                            (cross.head_dim + cross.value_dim)) *
+                        sizeof(float);
+    EXPECT_EQ(after[0] - before[0], sound ? 6 * memory : 0);
+    EXPECT_EQ(after[1] - before[1], sound ? 6 * memory * static_cast<double>(model.recipe.depth() - 1) : 0);
+  }
+}
+
 TEST(Plans, StateTensorsThatEverySliceLoads) {
   const TestModel t5(golden_case("t5").folder);
   const auto plan = make_plan(t5.recipe, t5.checkpoint.headers(), 4);
