@@ -138,7 +138,7 @@ std::string label_of(const RequestResult& request, const Sample& sample) {
   double playing = 0;
   for (const auto& each : request.samples) playing += seconds_of(each);
   const auto tokens = sample.tokens.size();
-  const auto said = counted(tokens, "token") + ", " + std::string(name_of(sample.finish));
+  auto said = counted(tokens, "token") + ", " + std::string(name_of(sample.finish));
   if (sample.transcript)
     return said + ", " + fixed(sample.transcript->duration, 1) + " s of sound" + pace(request, playing);
   std::string text;
