@@ -139,21 +139,26 @@ void add_source_rules(TokenRules& rules, const PreparedRequest& request, const G
     rules.source = request.input ? request.input->ids : request.prompt;
 }
 
+// Of prompt and answer. Of min_length and min_new_tokens the latter holds, but a job's own goes before the
+// checkpoint's.
+std::int64_t least_tokens(const GenerateOptions& options, const GenerationConfig& generation,
+                          std::int64_t prompt) {
+  const auto behind_prompt = [&](std::int64_t count) { return count > 0 ? prompt + count : 0; };
+  if (options.min_new_tokens) return behind_prompt(*options.min_new_tokens);
+  if (options.min_length) return *options.min_length;
+  if (generation.min_new_tokens) return behind_prompt(*generation.min_new_tokens);
+  return generation.min_length.value_or(0);
+}
+
 // Where the end is to be ignored, none is forced either.
 TokenRules rules_of(const PreparedRequest& request, std::optional<std::int32_t> first,
                     const GenerationConfig& generation) {
   const auto& options = request.options;
   const auto prompt = static_cast<std::int64_t>(request.prompt.size());
-  // Of min_length and min_new_tokens the latter holds, but a job's own goes before the checkpoint's.
-  const auto new_tokens = options.min_new_tokens
-                              ? options.min_new_tokens
-                              : (options.min_length ? std::nullopt : generation.min_new_tokens);
-  const auto length = options.min_length.value_or(generation.min_length.value_or(0));
   TokenRules rules;
-  rules.least_tokens = new_tokens ? (*new_tokens > 0 ? prompt + *new_tokens : 0) : length;
   rules.most_tokens = prompt + request.max_new_tokens;
   // The checkpoint's own least may be more than a job has room for.
-  rules.least_tokens = std::min(rules.least_tokens, rules.most_tokens);
+  rules.least_tokens = std::min(least_tokens(options, generation, prompt), rules.most_tokens);
   // The checkpoint's is for answers that begin at once.
   if (!first && prompt == 1) first = generation.forced_bos_id;
   rules.forced_first = options.forced_bos_token_id.value_or(first.value_or(-1));
