@@ -6,7 +6,8 @@
 # filter names), with MEMORY under the address and undefined-behaviour ones: labels "threads" and "memory", targets thread_tests and memory_tests.
 
 # PROCESSORS of a test are thirds of a core: scripts/test.sh starts three a core at once. Most tests keep a core busy; those that start
-# programs and wait for what becomes of them take a third of one, and run beside the others.
+# programs and wait for what becomes of them take less, and run beside the others; those with deadlines take a whole one, so that
+# only as many of them as there are cores start programs at once.
 set(DIFFUSE_CORE 3)
 
 add_library(diffuse_options INTERFACE)
