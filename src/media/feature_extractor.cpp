@@ -22,10 +22,11 @@ std::string said(const Json& value) {
 
 }  // namespace
 
-void check_feature_extractor(const Json& object, const std::string& name, std::int64_t bins) {
+void check_feature_extractor(const Json& object, const std::string& name, std::string_view type,
+                             std::int64_t bins) {
   if (!object.is_object()) throw_bad_data(name + " is not a JSON object");
   const std::vector<Computed> computed = {
-      {"feature_extractor_type", "WhisperFeatureExtractor"},
+      {"feature_extractor_type", type},
       {"feature_size", bins},
       {"sampling_rate", kSpeechRate},
       {"hop_length", kMelHop},

@@ -12,6 +12,7 @@
 #include "media/feature_extractor.hpp"
 #include "media/log_mel.hpp"
 #include "media/resample.hpp"
+#include "recipe/sound_features.hpp"
 #include "text/codebook_sampling.hpp"
 #include "text/generation_notes.hpp"
 #include "text/idle_options.hpp"
@@ -399,11 +400,13 @@ void check_features(const std::filesystem::path& folder, const Recipe& recipe) {
   };
   const auto processor = read("processor_config.json");
   if (const auto own = processor.find("feature_extractor"); own != processor.end() && !own->is_null()) {
-    media::check_feature_extractor(*own, "'feature_extractor' of processor_config.json", front->features);
+    media::check_feature_extractor(*own, "'feature_extractor' of processor_config.json", kSoundFeatures,
+                                   front->features);
     return;
   }
   const auto own = read("preprocessor_config.json");
-  if (!own.is_null()) media::check_feature_extractor(own, "preprocessor_config.json", front->features);
+  if (!own.is_null())
+    media::check_feature_extractor(own, "preprocessor_config.json", kSoundFeatures, front->features);
 }
 
 std::vector<std::string> notes_on(const TextSide& text, const ModelLimits& limits) {

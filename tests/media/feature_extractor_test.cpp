@@ -26,7 +26,7 @@ const Json kWhisper = {{"chunk_length", 30},
 
 std::string refusal(const Json& object, std::int64_t bins = 80) {
   try {
-    check_feature_extractor(object, "preprocessor_config.json", bins);
+    check_feature_extractor(object, "preprocessor_config.json", "WhisperFeatureExtractor", bins);
   } catch (const Error& error) {
     return std::to_string(static_cast<int>(error.code())) + ": " + error.what();
   }
