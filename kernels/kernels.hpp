@@ -27,19 +27,27 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
 }
 
-// acc[r, c] (+)= sum over k in [begin, end) of x[r, k] * w[k, c] for one panel; what acc holds is the start
-// where begin > 0, so that a sum can be walked in pieces (with the same bits).
+// acc[r, c] (+)= sum over k < depth of x[r, k] * w[k, c] for one panel, or for a part of its inputs: a sum
+// can be walked in pieces of a multiple of kDepthStep, with the same bits.
 struct PanelProduct {
   const void* x = nullptr;  // [rows, depth] f32, or bf16 for the native product
   std::int64_t x_stride = 0;
   std::int64_t rows = 0;
-  std::int64_t begin = 0;   // a multiple of kDepthStep
-  std::int64_t end = 0;     // for the native product too; x is padded with zeros there
-  const void* w = nullptr;  // one panel: f32 [depth, kPanel], or bf16 [depth / 2, kPanel, 2]
+  std::int64_t depth = 0;   // a multiple of kDepthStep for the native product: x is padded with zeros
+  const void* w = nullptr;  // f32 [depth, kPanel], or bf16 [depth / 2, kPanel, 2]
   float* acc = nullptr;     // [rows, kPanel]
+  bool add = false;         // acc holds the sum so far
   // Weights that come next, to be fetched into the cache meanwhile, or null.
   const std::byte* next = nullptr;
   std::int64_t next_bytes = 0;
+};
+
+// A panel of PanelFormat::coded (kernels/layout.hpp), and its pairs of inputs that are kept as they are.
+struct CodedPanel {
+  const std::byte* panel = nullptr;
+  const std::uint32_t* escaped = nullptr;  // pairs, ascending
+  std::int64_t escaped_count = 0;
+  const std::uint16_t* escaped_weights = nullptr;  // bf16 [escaped_count, kPanel, 2]
 };
 
 // y = scale * activation(acc + bias) [+ y].
@@ -117,6 +125,17 @@ struct KernelTable {
   void (*matmul_bf16)(const PanelProduct&) = nullptr;    // f32 x, bf16 w
   void (*matmul_native)(const PanelProduct&) = nullptr;  // bf16 x, bf16 w
   void (*store_panel)(const PanelStore&) = nullptr;
+
+  // f16 as f32, the same numbers; count is a multiple of kPanel.
+  void (*expand_f16)(const std::uint16_t* x, float* y, std::int64_t count) = nullptr;
+
+  // What a target has for coded panels, or nothing. The product of up to coded_rows rows takes the weights of
+  // such a panel from input `begin` on in place of args.w, with the bits of matmul_native; of more rows it is
+  // the slower way, and the inputs [begin, end), multiples of kDepthStep, are expanded into bf16
+  // [(end - begin) / 2, kPanel, 2], aligned to 64 bytes.
+  void (*matmul_coded)(const PanelProduct&, const CodedPanel&, std::int64_t begin) = nullptr;
+  void (*expand_coded)(const CodedPanel&, std::int64_t begin, std::int64_t end, std::uint16_t* to) = nullptr;
+  std::int64_t coded_rows = 0;
 
   // y[i] = x[i] rounded to bf16, as f32 or as bf16 with zeros in [count, padded).
   void (*round_bf16)(const float* x, float* y, std::int64_t count) = nullptr;

@@ -8,19 +8,87 @@
 
 namespace diffuse::kernels {
 
+// Of the outputs of a panel, inputs [0, depth) lie one behind the other:
+//   f32, f16  [depth, kPanel]
+//   bf16      [padded / 2, kPanel, 2], padded = round_up(depth, kDepthStep)
+//   coded     the same weights as bf16, none changed, in 12 bits each: trained weights of a panel have nearly
+//             all their exponents among few values. 64 bytes of header, the sixteen most frequent exponents;
+//             then for each pair of inputs a line of 64 bytes of signs and mantissas of the outputs [0, 32),
+//             one of [32, 64), and one of the exponents' numbers. Pairs of inputs with another exponent are
+//             escaped: kept beside the panel as they are.
+enum class PanelFormat : std::uint8_t { f32, f16, bf16, coded };
+
+inline constexpr std::int64_t kCodedHeader = 64;
+inline constexpr std::int64_t kCodedPair = 192;
+inline constexpr std::int64_t kBf16Pair = kPanel * 4;
+
+// Bytes of a number of inputs, a multiple of two in the formats of pairs.
+constexpr std::int64_t input_bytes(PanelFormat format, std::int64_t inputs) {
+  switch (format) {
+    case PanelFormat::f32:
+      return inputs * kPanel * 4;
+    case PanelFormat::f16:
+    case PanelFormat::bf16:
+      return inputs * kPanel * 2;
+    case PanelFormat::coded:
+      return inputs / 2 * kCodedPair;
+  }
+  return 0;
+}
 // Bytes of one panel of `depth` inputs.
-constexpr std::int64_t panel_bytes(std::int64_t depth, bool bf16) {
-  return bf16 ? round_up(depth, kDepthStep) * kPanel * 2 : depth * kPanel * 4;
+constexpr std::int64_t panel_bytes(std::int64_t depth, PanelFormat format) {
+  const std::int64_t padded = round_up(depth, kDepthStep);
+  switch (format) {
+    case PanelFormat::f32:
+    case PanelFormat::f16:
+      return input_bytes(format, depth);
+    case PanelFormat::bf16:
+      return input_bytes(format, padded);
+    case PanelFormat::coded:
+      return kCodedHeader + input_bytes(format, padded);
+  }
+  return 0;
 }
 
 // Writes `rows` <= kPanel rows of w [rows, depth] into the outputs [first, first + rows) of a zeroed panel.
 void pack_panel_bf16(const std::uint16_t* w, std::int64_t rows, std::int64_t depth, std::int64_t first,
                      std::uint16_t* panel);
+void pack_panel_f16(const std::uint16_t* w, std::int64_t rows, std::int64_t depth, std::int64_t first,
+                    std::uint16_t* panel);
 void pack_panel_f32(const float* w, std::int64_t rows, std::int64_t depth, std::int64_t first, float* panel);
+
+// Codes a bf16 panel of `depth` inputs; returns how many pairs of inputs were escaped, and which, ascending,
+// in `escaped` (with room for all pairs).
+std::int64_t code_panel(const std::uint16_t* panel, std::int64_t depth, std::byte* coded,
+                        std::uint32_t* escaped);
+
+// The first of a panel's escaped pairs that does not lie before input `begin`.
+inline std::int64_t first_escaped(const CodedPanel& w, std::int64_t begin) {
+  std::int64_t from = 0;
+  std::int64_t until = w.escaped_count;
+  while (from < until) {
+    const std::int64_t middle = (from + until) / 2;
+    if (2 * std::int64_t{w.escaped[middle]} < begin) {
+      from = middle + 1;
+    } else {
+      until = middle;
+    }
+  }
+  return from;
+}
+
+// The escaped pairs of the inputs [begin, end) to their places in bf16 [(end - begin) / 2, kPanel, 2].
+inline void copy_escaped(const CodedPanel& w, std::int64_t begin, std::int64_t end, std::uint16_t* to) {
+  for (std::int64_t i = first_escaped(w, begin); i < w.escaped_count && 2 * w.escaped[i] < end; ++i)
+    __builtin_memcpy(to + (2 * w.escaped[i] - begin) * kPanel, w.escaped_weights + i * 2 * kPanel, kBf16Pair);
+}
 
 // Row `lane` of a panel, times scale.
 void unpack_row_bf16(const std::uint16_t* panel, std::int64_t lane, std::int64_t depth, float scale,
                      float* out);
+void unpack_row_coded(const CodedPanel& w, std::int64_t lane, std::int64_t depth, float scale, float* out);
+void unpack_row_f16(const std::uint16_t* panel, std::int64_t lane, std::int64_t depth, float scale,
+                    float* out);
 void unpack_row_f32(const float* panel, std::int64_t lane, std::int64_t depth, float scale, float* out);
 
 // One head's part of a page: keys, then values.

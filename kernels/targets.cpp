@@ -13,7 +13,9 @@ const KernelTable& table_baseline();
 #if DIFFUSE_X86
 const KernelTable& table_avx2();
 const KernelTable& table_avx512();
+void expand_coded_avx512(const CodedPanel& w, std::int64_t begin, std::int64_t end, std::uint16_t* to);
 void matmul_avx512_bf16(const PanelProduct& args);
+void matmul_coded_avx512_bf16(const PanelProduct& args, const CodedPanel& panel, std::int64_t begin);
 void matmul_amx(const PanelProduct& args);
 #endif
 
@@ -66,6 +68,14 @@ KernelTable with_native(const char* name, void (*product)(const PanelProduct&), 
   table.native_pass_rows = rows;
   return table;
 }
+
+KernelTable avx512_bf16_table() {
+  KernelTable table = with_native("avx512_bf16", matmul_avx512_bf16, 6);
+  table.matmul_coded = matmul_coded_avx512_bf16;
+  table.expand_coded = expand_coded_avx512;
+  table.coded_rows = 12;
+  return table;
+}
 #endif
 
 }  // namespace
@@ -93,7 +103,7 @@ std::string_view name_of(SimdTarget target) {
 
 const KernelTable& kernels_for(SimdTarget target) {
 #if DIFFUSE_X86
-  static const KernelTable avx512_bf16 = with_native("avx512_bf16", matmul_avx512_bf16, 6);
+  static const KernelTable avx512_bf16 = avx512_bf16_table();
   static const KernelTable amx = with_native("amx", matmul_amx, 16);
   switch (target) {
     case SimdTarget::baseline:

@@ -46,8 +46,8 @@ struct Walk {
   const std::uint16_t* x;
   std::int64_t stride;
   const std::byte* w;
-  std::int64_t begin;
-  std::int64_t end;
+  std::int64_t depth;
+  bool add;
   std::byte* acc;
   const std::byte* fetch;    // into the second cache meanwhile
   std::int64_t fetch_lines;  // a step
@@ -70,7 +70,7 @@ inline void fetch_ahead(const std::byte* weights) {
 
 // Up to 16 rows by a whole panel.
 void one_tile_of_rows(Walk walk) {
-  if (walk.begin > 0) {
+  if (walk.add) {
     _tile_loadd(0, walk.acc, kAccRow);
     _tile_loadd(1, walk.acc + kAccTile, kAccRow);
     _tile_loadd(2, walk.acc + 2 * kAccTile, kAccRow);
@@ -81,7 +81,7 @@ void one_tile_of_rows(Walk walk) {
     _tile_zero(2);
     _tile_zero(3);
   }
-  for (std::int64_t k = walk.begin; k < walk.end; k += kDepthStep) {
+  for (std::int64_t k = 0; k < walk.depth; k += kDepthStep) {
     const std::byte* weights = walk.w + k / 2 * kWeightRow;
     fetch_ahead(weights);
     _tile_loadd(4, walk.x + k, walk.stride * 2);
@@ -105,7 +105,7 @@ void two_tiles_of_rows(Walk& walk, std::int64_t half) {
   const std::uint16_t* second = walk.x + kTileRows * walk.stride;
   std::byte* to = walk.acc + half * 2 * kAccTile;
   std::byte* second_to = to + kTileRows * kAccRow;
-  if (walk.begin > 0) {
+  if (walk.add) {
     _tile_loadd(0, to, kAccRow);
     _tile_loadd(1, to + kAccTile, kAccRow);
     _tile_loadd(2, second_to, kAccRow);
@@ -116,7 +116,7 @@ void two_tiles_of_rows(Walk& walk, std::int64_t half) {
     _tile_zero(2);
     _tile_zero(3);
   }
-  for (std::int64_t k = walk.begin; k < walk.end; k += kDepthStep) {
+  for (std::int64_t k = 0; k < walk.depth; k += kDepthStep) {
     fetch_some(walk);
     const std::byte* weights = walk.w + k / 2 * kWeightRow + half * 128;
     _tile_loadd(4, walk.x + k, walk.stride * 2);
@@ -138,12 +138,12 @@ void two_tiles_of_rows(Walk& walk, std::int64_t half) {
 
 void matmul_amx(const PanelProduct& args) {
   const std::int64_t pairs = (args.rows + 2 * kTileRows - 1) / (2 * kTileRows);
-  const std::int64_t steps = (args.end - args.begin + kDepthStep - 1) / kDepthStep * pairs * 2;
+  const std::int64_t steps = (args.depth + kDepthStep - 1) / kDepthStep * pairs * 2;
   Walk walk{.x = static_cast<const std::uint16_t*>(args.x),
             .stride = args.x_stride,
             .w = static_cast<const std::byte*>(args.w),
-            .begin = args.begin,
-            .end = args.end,
+            .depth = args.depth,
+            .add = args.add,
             .acc = reinterpret_cast<std::byte*>(args.acc),
             .fetch = args.next,
             .fetch_lines = args.next == nullptr ? 0 : (args.next_bytes / 64 + steps - 1) / steps};

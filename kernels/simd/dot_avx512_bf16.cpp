@@ -3,24 +3,23 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <type_traits>
 
-#include "kernels/kernels.hpp"
+#include "kernels/simd/coded_avx512-inl.hpp"
 
 namespace diffuse::kernels {
 
 void matmul_avx512_bf16(const PanelProduct& args);
+void matmul_coded_avx512_bf16(const PanelProduct& args, const CodedPanel& panel, std::int64_t begin);
 
 namespace {
-
-constexpr std::int64_t kLine = 64;
-constexpr int kLanes = 16;
 
 // Few rows walk all columns of a panel at once, for memory sets their pace. More rows walk parts of the
 // columns one after the other: so each load of weights serves more rows, and all of them pass while the next
 // panel is on its way. The lines of that one are best asked for at an even pace, no faster than memory gives
 // them: a slim part where the rows are few makes the walk last.
 constexpr std::int64_t kFewRows = 6;
-constexpr std::int64_t kSlimRows = 11;  // parts of one vector up to here, else of two
+constexpr std::int64_t kSlimRows = 11;  // of stored weights: parts of one vector up to here, else of two
 constexpr std::int64_t kBlockRows = 12;
 
 // Lines of weights that come next, asked for at an even pace: `lines` a pair of k.
@@ -32,99 +31,203 @@ struct Fetch {
 template <int kLines>
 inline void prefetch(Fetch& fetch) {
 #pragma GCC unroll 4
-  for (int line = 0; line < kLines; ++line) __builtin_prefetch(fetch.at + line * kLine, 0, 3);
+  for (int line = 0; line < kLines; ++line) __builtin_prefetch(fetch.at + line * kLine, 0, 2);
   fetch.at += fetch.step;
 }
 
-// kRows rows by kVectors vectors of outputs; w and acc begin at the first of these.
-template <int kRows, int kVectors, int kLines>
-void block(const std::uint16_t* x, std::int64_t stride, const std::uint16_t* w, std::int64_t begin,
-           std::int64_t end, float* acc, Fetch fetch) {
-  __m512 sums[kRows][kVectors];
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
+// Pairs of inputs of a part of a panel's outputs, of weights as they are; `at` begins at its first vector.
+struct Stored {
+  const std::byte* at;
+
+  static constexpr std::int64_t kPairBytes = kBf16Pair;
+  template <int kVectors>
+  void load(__m512i (&columns)[kVectors]) const {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v)
-      sums[r][v] = begin > 0 ? _mm512_loadu_ps(acc + r * kPanel + v * kLanes) : _mm512_setzero_ps();
+    for (int v = 0; v < kVectors; ++v) columns[v] = _mm512_loadu_si512(at + v * kLine);
   }
-  for (std::int64_t k = begin; k < end; k += 2) {
-    prefetch<kLines>(fetch);
-    __m512bh columns[kVectors];
+  void part(std::int64_t first_vector) {
+    at += first_vector * kLine;
+  }
+};
+
+// kRows rows by kVectors vectors of outputs; acc begins at the first of these.
+template <int kRows, int kVectors>
+struct Block {
+  __m512 sums[kRows][kVectors];
+
+  void begin(const float* acc, bool add) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v)
-      columns[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(w + k * kPanel + v * 2 * kLanes));
+      for (int v = 0; v < kVectors; ++v)
+        sums[r][v] = add ? _mm512_loadu_ps(acc + r * kPanel + v * kLanes) : _mm512_setzero_ps();
+    }
+  }
+  void store(float* acc) const {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) _mm512_storeu_ps(acc + r * kPanel + v * kLanes, sums[r][v]);
+    }
+  }
+  void step(const std::uint16_t* x, std::int64_t stride, const __m512i (&columns)[kVectors]) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
       int pair = 0;
-      __builtin_memcpy(&pair, x + r * stride + k, sizeof pair);
+      __builtin_memcpy(&pair, x + r * stride, sizeof pair);
       const auto value = reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) sums[r][v] = _mm512_dpbf16_ps(sums[r][v], value, columns[v]);
+      for (int v = 0; v < kVectors; ++v)
+        sums[r][v] = _mm512_dpbf16_ps(sums[r][v], reinterpret_cast<__m512bh>(columns[v]), value);
     }
   }
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) _mm512_storeu_ps(acc + r * kPanel + v * kLanes, sums[r][v]);
+};
+
+// What a walk over the inputs of a part of a panel works on.
+template <class Weights>
+struct Walk {
+  const std::uint16_t* x;  // [rows, depth]
+  std::int64_t stride;
+  Weights weights;
+  const CodedPanel* panel;  // of coded weights: for its escaped pairs, from `begin` on
+  std::int64_t begin;
+  std::int64_t column;  // the part's first output
+  std::int64_t depth;
+  bool add;
+  float* acc;
+  Fetch fetch;
+};
+
+template <class Weights, int kRows, int kVectors, int kLines>
+void walk_block(const Walk<Weights>& walk) {
+  Block<kRows, kVectors> block;
+  block.begin(walk.acc, walk.add);
+  Fetch fetch = walk.fetch;
+  Weights weights = walk.weights;
+  const std::int64_t stride = walk.stride;
+  const std::uint16_t* x = walk.x;
+  const std::uint16_t* const end = x + walk.depth;
+  const CodedPanel* const panel = walk.panel;
+  std::int64_t escaped = panel == nullptr ? 0 : first_escaped(*panel, walk.begin);
+  __m512i columns[kVectors];
+  for (;;) {
+    const std::uint16_t* stop = end;
+    if (panel != nullptr && escaped < panel->escaped_count)
+      stop = std::min(stop, walk.x + (2 * std::int64_t{panel->escaped[escaped]} - walk.begin));
+    for (; x != stop; x += 2) {
+      prefetch<kLines>(fetch);
+      weights.load(columns);
+      weights.at += Weights::kPairBytes;
+      block.step(x, stride, columns);
+    }
+    if (x == end) break;
+    const auto* kept = panel->escaped_weights + escaped * 2 * kPanel + 2 * walk.column;
+    Stored{reinterpret_cast<const std::byte*>(kept)}.load(columns);
+    weights.at += Weights::kPairBytes;
+    block.step(x, stride, columns);
+    x += 2;
+    ++escaped;
   }
+  block.store(walk.acc);
 }
 
-using Block = void (*)(const std::uint16_t*, std::int64_t, const std::uint16_t*, std::int64_t, std::int64_t,
-                       float*, Fetch);
-constexpr Block kFew[] = {block<1, 4, 2>, block<2, 4, 2>, block<3, 4, 2>,
-                          block<4, 4, 2>, block<5, 4, 2>, block<6, 4, 2>};
-constexpr Block kSlim[] = {block<7, 1, 1>, block<8, 1, 1>, block<9, 1, 1>, block<10, 1, 1>, block<11, 1, 1>};
-constexpr Block kWide[] = {block<6, 2, 1>,  block<7, 2, 1>,  block<8, 2, 1>, block<9, 2, 1>,
-                           block<10, 2, 1>, block<11, 2, 1>, block<12, 2, 1>};
+template <class Weights>
+using Run = void (*)(const Walk<Weights>&);
+
+template <class Weights>
+constexpr Run<Weights> kFew[] = {walk_block<Weights, 1, 4, 2>, walk_block<Weights, 2, 4, 2>,
+                                 walk_block<Weights, 3, 4, 2>, walk_block<Weights, 4, 4, 2>,
+                                 walk_block<Weights, 5, 4, 2>, walk_block<Weights, 6, 4, 2>};
+constexpr Run<Stored> kSlim[] = {walk_block<Stored, 7, 1, 1>, walk_block<Stored, 8, 1, 1>,
+                                 walk_block<Stored, 9, 1, 1>, walk_block<Stored, 10, 1, 1>,
+                                 walk_block<Stored, 11, 1, 1>};
+template <class Weights, int kLines>
+constexpr Run<Weights> kWide[] = {walk_block<Weights, 6, 2, kLines>,  walk_block<Weights, 7, 2, kLines>,
+                                  walk_block<Weights, 8, 2, kLines>,  walk_block<Weights, 9, 2, kLines>,
+                                  walk_block<Weights, 10, 2, kLines>, walk_block<Weights, 11, 2, kLines>,
+                                  walk_block<Weights, 12, 2, kLines>};
 constexpr std::int64_t kFewestWide = 6;  // what equal blocks of more than kBlockRows rows have at least
 
-void few_rows(const PanelProduct& args) {
+template <class Weights>
+void few_rows(const PanelProduct& args, Walk<Weights> walk) {
   // The weights come from memory as they are used: some lines ahead are asked for, the processor adds the
   // others.
   constexpr std::int64_t kAhead = 4096;
-  const auto* ahead = static_cast<const std::byte*>(args.w) + args.begin * kPanel * 2 + kAhead;
-  kFew[args.rows - 1](static_cast<const std::uint16_t*>(args.x), args.x_stride,
-                      static_cast<const std::uint16_t*>(args.w), args.begin, args.end, args.acc,
-                      {ahead, 4 * kLine});
+  walk.fetch = {walk.weights.at + kAhead, Weights::kPairBytes};
+  kFew<Weights>[args.rows - 1](walk);
 }
 
 // All columns of some rows, in parts of kVectors vectors; returns where the next walk's fetching begins.
-template <int kVectors>
-const std::byte* walk_parts(Block run, const PanelProduct& args, std::int64_t row, const std::byte* next,
-                            std::int64_t lines, std::int64_t share) {
-  const auto* x = static_cast<const std::uint16_t*>(args.x) + row * args.x_stride;
-  const auto* w = static_cast<const std::uint16_t*>(args.w);
+template <int kVectors, class Weights>
+const std::byte* walk_parts(Run<Weights> run, const PanelProduct& args, Walk<Weights> walk, std::int64_t row,
+                            const std::byte* next, std::int64_t step, std::int64_t share) {
+  const Weights all = walk.weights;
+  walk.x += row * args.x_stride;
   for (std::int64_t column = 0; column < kPanel; column += kVectors * kLanes) {
-    run(x, args.x_stride, w + 2 * column, args.begin, args.end, args.acc + row * kPanel + column,
-        {next, lines * kLine});
+    walk.weights = all;
+    walk.weights.part(column / kLanes);
+    walk.column = column;
+    walk.acc = args.acc + row * kPanel + column;
+    walk.fetch = {next, step};
+    run(walk);
     next += share;
   }
   return next;
 }
 
-void many_rows(const PanelProduct& args) {
-  const auto* next = args.next != nullptr ? args.next : static_cast<const std::byte*>(args.w);
+template <class Weights>
+void many_rows(const PanelProduct& args, const Walk<Weights>& walk) {
+  constexpr std::int64_t kParts = kPanel / (2 * kLanes);
+  const auto* next = args.next != nullptr ? args.next : walk.weights.at;
   const auto share_of = [&](std::int64_t walks) { return args.next_bytes / walks / kLine * kLine; };
-  if (args.rows <= kSlimRows) {
-    constexpr std::int64_t kWalks = kPanel / kLanes;
-    walk_parts<1>(kSlim[args.rows - kFewRows - 1], args, 0, next, 1, share_of(kWalks));
+  if constexpr (std::is_same_v<Weights, Stored>) {
+    if (args.rows <= kSlimRows) {
+      walk_parts<1>(kSlim[args.rows - kFewRows - 1], args, walk, 0, next, kLine, share_of(kPanel / kLanes));
+      return;
+    }
+  } else if (args.rows <= kBlockRows) {
+    walk_parts<2>(kWide<Weights, 2>[args.rows - kFewestWide], args, walk, 0, next, kCodedPair / kParts,
+                  share_of(kParts));
     return;
   }
   // Two walks of two parts at the least, so that they fetch the whole of what comes next.
   const std::int64_t blocks = std::max<std::int64_t>(2, (args.rows + kBlockRows - 1) / kBlockRows);
-  const std::int64_t share = share_of(blocks * kPanel / (2 * kLanes));
+  const std::int64_t share = share_of(blocks * kParts);
   std::int64_t row = 0;
   for (std::int64_t left = blocks; left > 0; --left) {
     const std::int64_t count = (args.rows - row + left - 1) / left;
-    next = walk_parts<2>(kWide[count - kFewestWide], args, row, next, 1, share);
+    next = walk_parts<2>(kWide<Weights, 1>[count - kFewestWide], args, walk, row, next, kLine, share);
     row += count;
+  }
+}
+
+template <class Weights>
+void matmul(const PanelProduct& args, const Weights& weights, const CodedPanel* panel, std::int64_t begin) {
+  const Walk<Weights> walk{.x = static_cast<const std::uint16_t*>(args.x),
+                           .stride = args.x_stride,
+                           .weights = weights,
+                           .panel = panel,
+                           .begin = begin,
+                           .column = 0,
+                           .depth = args.depth,
+                           .add = args.add,
+                           .acc = args.acc,
+                           .fetch = {}};
+  if (args.rows <= kFewRows) {
+    few_rows(args, walk);
+  } else {
+    many_rows(args, walk);
   }
 }
 
 }  // namespace
 
 void matmul_avx512_bf16(const PanelProduct& args) {
-  (args.rows <= kFewRows ? few_rows : many_rows)(args);
+  matmul(args, Stored{static_cast<const std::byte*>(args.w)}, nullptr, 0);
+}
+
+void matmul_coded_avx512_bf16(const PanelProduct& args, const CodedPanel& panel, std::int64_t begin) {
+  matmul(args, Coded{panel, begin}, &panel, begin);
 }
 
 }  // namespace diffuse::kernels

@@ -8,11 +8,11 @@ namespace {
 template <class Columns>
 HWY_INLINE void panel_product(const PanelProduct& args, Columns w) {
   const auto* x = static_cast<const float*>(args.x);
-  if (args.begin > 0) {
-    product<true>(x, args.x_stride, args.rows, w, args.begin, args.end, args.acc, kPanel, kPanel, args.next,
+  if (args.add) {
+    product<true>(x, args.x_stride, args.rows, w, 0, args.depth, args.acc, kPanel, kPanel, args.next,
                   args.next_bytes);
   } else {
-    product<false>(x, args.x_stride, args.rows, w, args.begin, args.end, args.acc, kPanel, kPanel, args.next,
+    product<false>(x, args.x_stride, args.rows, w, 0, args.depth, args.acc, kPanel, kPanel, args.next,
                    args.next_bytes);
   }
 }

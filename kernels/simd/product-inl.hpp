@@ -161,8 +161,7 @@ HWY_INLINE void product(const float* x, std::int64_t x_stride, std::int64_t rows
     // adds the others); the work of several blocks hides the fetching of what comes next.
     constexpr std::int64_t kAhead = 4096;
     Fetch fetch{w.at(begin) + kAhead, 256};
-    if (next != nullptr && all_blocks > 1)
-      fetch = {next + next_bytes / all_blocks / 64 * 64 * (all_blocks - blocks), 128};
+    if (next != nullptr) fetch = {next + next_bytes / all_blocks / 64 * 64 * (all_blocks - blocks), 128};
     const std::int64_t count = (rows - row + blocks - 1) / blocks;
     const float* from = x + row * x_stride;
     float* to = acc + row * acc_stride;

@@ -16,6 +16,7 @@ const KernelTable& DIFFUSE_TABLE() {
       .matmul_bf16 = target::matmul_bf16,
       .matmul_native = nullptr,
       .store_panel = target::store_panel,
+      .expand_f16 = target::expand_f16,
       .round_bf16 = target::round_bf16,
       .narrow_bf16 = target::narrow_bf16,
       .norm = target::norm,

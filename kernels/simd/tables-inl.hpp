@@ -9,6 +9,8 @@ void matmul_f32(const PanelProduct& args);
 void matmul_bf16(const PanelProduct& args);
 void store_panel(const PanelStore& args);
 
+void expand_f16(const std::uint16_t* x, float* y, std::int64_t count);
+
 void round_bf16(const float* x, float* y, std::int64_t count);
 void narrow_bf16(const float* x, std::uint16_t* y, std::int64_t count, std::int64_t padded);
 void rope(const RopeRow& args);

@@ -279,8 +279,8 @@ class Backend {
   virtual bool host_addressable() const = 0;
 
   // Lays out `parts`, stacked along their rows, as one matrix. All parts have the same cols; types may
-  // differ. bf16 weights keep 2 bytes an element; f16 ones are widened where the backend has no exact path
-  // for them.
+  // differ. What is all bf16, or all f16, keeps at most 2 bytes an element where the backend has an exact
+  // path for it, and is widened where not.
   virtual std::shared_ptr<const PackedMatrix> pack(std::span<const HostMatrix> parts, WeightUse use) = 0;
   std::shared_ptr<const PackedMatrix> pack(std::span<const HostMatrix> parts) {
     return pack(parts, WeightUse::matmul);

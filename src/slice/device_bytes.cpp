@@ -80,7 +80,7 @@ Matrices matrices_of(const Recipe& recipe) {
 
 std::uint64_t element_bytes(DType stored, const DeviceKind& device, bool router) {
   if (device.compute == Compute::bf16 && !router) return 2;
-  return !device.cuda && stored == DType::bf16 ? 2 : 4;
+  return !device.cuda && stored != DType::f32 ? 2 : 4;
 }
 
 }  // namespace

@@ -4,8 +4,9 @@
 //
 // Vectors and tables of positions are f32 everywhere. Matrices of products: in Compute::bf16 they are bf16,
 // but for a router's; in Compute::f32 a CUDA card has them in f32 (cuBLASLt multiplies f32 by f32), and the
-// CPU keeps stored bf16 as it is and widens f16. What pads rows and columns is not counted: nothing for usual
-// sizes.
+// CPU keeps what is stored. What pads rows and columns is not counted: nothing for usual sizes. Nor is what
+// the CPU saves where it codes bf16 (kernels/layout.hpp): about a quarter, which only the weights themselves
+// tell.
 
 #include <cstdint>
 

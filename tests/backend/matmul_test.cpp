@@ -82,7 +82,7 @@ TEST_P(Matmul, RowsHaveTheSameBitsInEveryCompanyAndOnAnyNumberOfThreads) {
     std::int64_t depth;
   };
   for (const auto [outputs, depth] : {Shape{203, 101}, Shape{64, 896}, Shape{130, 12}, Shape{1, 333}}) {
-    for (const auto type : {DType::f32, DType::bf16}) {
+    for (const auto type : {DType::f32, DType::bf16, DType::f16}) {
       const Stored weight(Table::random(outputs, depth, 5), type);
       const HostMatrix parts[] = {weight.view()};
       const Table x = Table::random(230, depth, 6, 1);
@@ -98,7 +98,7 @@ TEST_P(Matmul, RowsHaveTheSameBitsInEveryCompanyAndOnAnyNumberOfThreads) {
       for (const int threads : thread_counts(GetParam())) {
         auto backend = make(GetParam(), threads);
         const auto packed = backend->pack(parts);
-        for (const std::int64_t company : {2, 7, 16, 17, 33, 64, 100, 230}) {
+        for (const std::int64_t company : {2, 7, 12, 16, 17, 33, 64, 100, 230}) {
           Table together(230, outputs, 2);
           for (std::int64_t first = 0; first < 230; first += company) {
             const std::int64_t count = std::min(company, 230 - first);

@@ -18,8 +18,9 @@ TEST(Layout, PanelsGiveBackTheirRows) {
     wide.push_back(static_cast<float>(i % 251) - 100);
     narrow.push_back(f32_to_bf16(wide.back()));
   }
-  std::vector<float> panel(static_cast<std::size_t>(panel_bytes(kDepth, false)) / 4);
-  std::vector<std::uint16_t> narrow_panel(static_cast<std::size_t>(panel_bytes(kDepth, true)) / 2);
+  std::vector<float> panel(static_cast<std::size_t>(panel_bytes(kDepth, PanelFormat::f32)) / 4);
+  std::vector<std::uint16_t> narrow_panel(static_cast<std::size_t>(panel_bytes(kDepth, PanelFormat::bf16)) /
+                                          2);
   pack_panel_f32(wide.data(), 5, kDepth, 59, panel.data());
   pack_panel_bf16(narrow.data(), 5, kDepth, 59, narrow_panel.data());
   std::vector<float> row(kDepth);
@@ -37,6 +38,47 @@ TEST(Layout, PanelsGiveBackTheirRows) {
   std::int64_t expected = 0;
   for (const auto value : narrow) expected += value != 0;
   EXPECT_EQ(filled, expected);
+}
+
+TEST(Layout, CodedPanelsGiveBackTheirRows) {
+  constexpr std::int64_t kDepth = 131;
+  std::vector<std::uint16_t> weights;  // exponents of 100 to 119, twenty for sixteen numbers
+  for (std::uint16_t i = 0; i < 5 * kDepth; ++i)
+    weights.push_back(
+        static_cast<std::uint16_t>((i % 7 == 0 ? 0x8000U : 0U) | (100U + i / 19 % 20) << 7 | i % 128));
+  std::vector<std::uint16_t> panel(static_cast<std::size_t>(panel_bytes(kDepth, PanelFormat::bf16)) / 2);
+  pack_panel_bf16(weights.data(), 5, kDepth, 59, panel.data());
+  std::vector<std::byte> coded(static_cast<std::size_t>(panel_bytes(kDepth, PanelFormat::coded)));
+  std::vector<std::uint32_t> escaped(80);
+  const auto count = code_panel(panel.data(), kDepth, coded.data(), escaped.data());
+  EXPECT_GT(count, 0);
+  EXPECT_LT(count, 66);
+  std::vector<std::uint16_t> kept;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto from = panel.begin() + std::int64_t{escaped[static_cast<std::size_t>(i)]} * 2 * kPanel;
+    kept.insert(kept.end(), from, from + 2 * kPanel);
+  }
+  const CodedPanel view{coded.data(), escaped.data(), count, kept.data()};
+  std::vector<float> row(kDepth);
+  for (std::int64_t lane = 0; lane < kPanel; ++lane) {
+    unpack_row_coded(view, lane, kDepth, 2, row.data());
+    for (std::int64_t k = 0; k < kDepth; ++k) {
+      const float expected =
+          lane < 59 ? 0 : 2 * bf16_to_f32(weights[static_cast<std::size_t>((lane - 59) * kDepth + k)]);
+      EXPECT_EQ(row[static_cast<std::size_t>(k)], expected) << lane << " " << k;
+    }
+  }
+}
+
+TEST(Layout, EscapedPairsAreFoundByTheirInputs) {
+  const std::vector<std::uint32_t> pairs{3, 4, 17};
+  const CodedPanel view{nullptr, pairs.data(), 3, nullptr};
+  EXPECT_EQ(first_escaped(view, 0), 0);
+  EXPECT_EQ(first_escaped(view, 6), 0);
+  EXPECT_EQ(first_escaped(view, 8), 1);
+  EXPECT_EQ(first_escaped(view, 10), 2);
+  EXPECT_EQ(first_escaped(view, 34), 2);
+  EXPECT_EQ(first_escaped(view, 36), 3);
 }
 
 TEST(Layout, PagesHoldKeysByDimensionAndValuesByPosition) {

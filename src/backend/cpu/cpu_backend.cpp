@@ -27,7 +27,8 @@ CpuBackend::CpuBackend(int threads, Compute compute, kernels::SimdTarget target)
       compute_(compute),
       target_(target),
       kernels_(kernels::kernels_for(target)),
-      thread_(static_cast<std::size_t>(pool_.threads())) {}
+      thread_(static_cast<std::size_t>(pool_.threads())),
+      expanded_(static_cast<std::size_t>(pool_.threads())) {}
 
 void CpuBackend::each_row(std::int64_t rows, std::int64_t cost,
                           const std::function<void(std::int64_t row)>& body) {
@@ -56,10 +57,19 @@ void CpuBackend::copy(ConstRows from, Rows to) {
 }
 
 std::shared_ptr<const PackedMatrix> CpuBackend::pack(std::span<const HostMatrix> parts, WeightUse use) {
-  const bool stored = std::all_of(parts.begin(), parts.end(),
-                                  [](const HostMatrix& part) { return part.dtype == DType::bf16; });
-  const bool rounded = compute_ == Compute::bf16 && use == WeightUse::matmul;
-  return std::make_shared<Matrix>(parts, stored || rounded, pool_);
+  const auto all = [&](DType type) {
+    return std::all_of(parts.begin(), parts.end(),
+                       [type](const HostMatrix& part) { return part.dtype == type; });
+  };
+  auto format = kernels::PanelFormat::f32;
+  if (compute_ == Compute::bf16 && use == WeightUse::matmul) {
+    format = kernels_.matmul_coded != nullptr ? kernels::PanelFormat::coded : kernels::PanelFormat::bf16;
+  } else if (all(DType::bf16)) {
+    format = kernels::PanelFormat::bf16;
+  } else if (all(DType::f16)) {
+    format = kernels::PanelFormat::f16;
+  }
+  return std::make_shared<Matrix>(parts, format, pool_);
 }
 
 void CpuBackend::embed(const PackedMatrix& table, std::span<const std::int32_t> ids, float scale, Rows out) {

@@ -69,12 +69,17 @@ class CpuBackend : public Backend {
     void (*kernel)(const kernels::PanelProduct&);
     std::int64_t pass_rows;  // of the kernel
   };
+  struct PanelTask;
+  struct PanelWalk;
   struct AttentionBlock;
   struct AttentionScratch;
 
   // Calls body(row) for each row, cut over the threads where a row costs enough.
   void each_row(std::int64_t rows, std::int64_t cost, const std::function<void(std::int64_t row)>& body);
   Inputs inputs_of(ConstRows x, const Matrix& weight, bool round);
+  PanelWalk walk_of(const Inputs& inputs, const Matrix& weight, std::int64_t rows);
+  void multiply_panel(const Inputs& inputs, const Matrix& weight, const PanelWalk& walk,
+                      const PanelTask& task, float* acc, std::byte* expanded);
   // The matmul, with activations rounded to bf16 or as they are whatever the compute mode is.
   void product(ConstRows x, const Matrix& weight, Rows y, const Epilogue& epilogue, bool round);
   kernels::PageLayout page_layout(const KvSpec& spec) const;
@@ -94,12 +99,13 @@ class CpuBackend : public Backend {
   Compute compute_;
   kernels::SimdTarget target_;
   const kernels::KernelTable& kernels_;
-  Scratch inputs_;               // of a matmul: activations as bf16
-  Scratch router_;               // logits of experts()
-  Scratch routed_[3];            // rows of one expert: in, middle, out
-  Scratch gated_;                // the middle before its gate
-  Scratch partials_;             // attention states of cut contexts
-  std::vector<Scratch> thread_;  // one a thread
+  Scratch inputs_;                 // of a matmul: activations as bf16
+  Scratch router_;                 // logits of experts()
+  Scratch routed_[3];              // rows of one expert: in, middle, out
+  Scratch gated_;                  // the middle before its gate
+  Scratch partials_;               // attention states of cut contexts
+  std::vector<Scratch> thread_;    // one a thread
+  std::vector<Scratch> expanded_;  // one a thread: a piece of a panel as a product reads it
 };
 
 }  // namespace diffuse::cpu
