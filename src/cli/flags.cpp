@@ -127,7 +127,8 @@ void PictureFlags::add_to(CLI::App& command) {
 void PictureFlags::add_steps_to(CLI::App& command) {
   command.add_option("--whole-steps", whole_steps,
                      "FIRST,LAST: so many steps are run whole all the same (default with patches: a "
-                     "fifth of them and one more, 0)");
+                     "fifth of them and one more, of which a fifth are at the end, from fifty steps on; more "
+                     "than five patches: one more there)");
   command
       .add_option(
           "--extrapolate", extrapolate,
