@@ -173,7 +173,7 @@ Json to_json(const PatchFlags& patches) {
   if (patches.settings.patches == 1) return {{"patches", 1}};
   Json json = {{"patches", patches.settings.patches}, {"extrapolate", name_of(patches.carry_on)}};
   if (patches.whole_share) {
-    json["whole"] = "a fifth and one, at the end too from fifty steps on";
+    json["whole"] = "a fifth and one, at the end too from forty steps on";
   } else {
     json["whole_first"] = patches.settings.whole_first;
     json["whole_last"] = patches.settings.whole_last;

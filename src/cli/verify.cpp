@@ -52,7 +52,7 @@ fs::path with_ending(const std::string& report, const std::string& ending) {
 
 // "9 whole, 2 at the end, "
 std::string whole_steps_text(const PatchFlags& flags) {
-  if (flags.whole_share) return "a fifth and one whole, at the end too from fifty steps on, ";
+  if (flags.whole_share) return "a fifth and one whole, at the end too from forty steps on, ";
   const auto& [patches, first, last] = flags.settings;
   return std::to_string(first) + " whole, " +
          (last > 0 ? std::to_string(last) + " at the end, " : std::string());

@@ -24,7 +24,7 @@ const BudgetPoint* find(std::span<const BudgetPoint> measured, std::int64_t whol
 
 // Where measuring begins: the place of the default in budget.whole, or the nearest one behind it.
 std::size_t start_of(const ErrorBudget& budget) {
-  const auto found = std::ranges::lower_bound(budget.whole, budget.steps / 5 + 1);
+  const auto found = std::ranges::lower_bound(budget.whole, usual_whole_steps(budget.steps));
   const auto at = static_cast<std::size_t>(found - budget.whole.begin());
   return std::min(at, budget.whole.size() - 1);
 }
@@ -43,7 +43,7 @@ std::vector<std::int64_t> whole_steps_to_try(std::int64_t steps) {
   const auto least = std::int64_t{steps_before(CarryOn::balanced)} + 1;
   std::vector<std::int64_t> whole;
   for (const auto part :
-       {steps / 10 + 1, steps / 5 + 1, steps / 3, steps / 2, 2 * steps / 3, 5 * steps / 6}) {
+       {steps / 10 + 1, usual_whole_steps(steps), steps / 3, steps / 2, 2 * steps / 3, 5 * steps / 6}) {
     const auto count = std::max(part, least);
     if (count < steps && (whole.empty() || count > whole.back())) whole.push_back(count);
   }

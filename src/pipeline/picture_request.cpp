@@ -310,20 +310,25 @@ std::vector<PreparedPicture> prepare_pictures(const Job& job, const PictureSide&
   return prepared;
 }
 
+// A fifth of the steps and one leave four stages about three times as fast as one.
+std::int64_t usual_whole_steps(std::int64_t steps) {
+  return steps / 5 + 1;
+}
+
 // The first steps decide what the picture is. The last ones move it furthest, and no step follows that would
-// see what they are off by. In few steps the first ones decide more, and none of theirs can be spared:
-// docs/refinement.md has what was measured.
+// see what they are off by. Where few steps are whole, the first of them cannot be spared: docs/refinement.md
+// has what was measured.
 PatchSettings place_whole_steps(std::int32_t patches, std::int64_t whole, std::int64_t steps,
                                 CarryOn carry_on) {
-  const auto last = steps < 50 ? 0 : whole / 5;
+  const bool few = steps < 40 || whole < usual_whole_steps(steps);
+  const auto last = few ? 0 : (whole + 1) / 5;
   const std::int64_t least = steps_before(carry_on) + 1;
   return {.patches = patches, .whole_first = std::max(whole - last, least), .whole_last = last};
 }
 
 PatchSettings PatchFlags::settings_of(std::int64_t steps) const {
   if (whole_share) {
-    // A fifth of the steps and one leave four stages about three times as fast as one.
-    auto of = place_whole_steps(settings.patches, steps / 5 + 1, steps, carry_on);
+    auto of = place_whole_steps(settings.patches, usual_whole_steps(steps), steps, carry_on);
     // Many patches fill the stages sooner and are off by more: they get one more at the end for what they
     // save.
     if (of.whole_last > 0 && of.patches > 5) ++of.whole_last;

@@ -34,8 +34,12 @@ struct PictureSide {
   void check(const Recipe& recipe) const;
 };
 
-// Patches with `whole` of so many steps whole, where they help most: of fifty steps or more a fifth of them
-// at the end; the others at the start, and at least as many there as patches are carried on from.
+// So many steps are whole where nothing else is asked for.
+std::int64_t usual_whole_steps(std::int64_t steps);
+
+// Patches with `whole` of so many steps whole, where they help most: about a fifth of them at the end, of
+// forty steps or more where no fewer than usual are whole; the others at the start, and at least as many
+// there as patches are carried on from.
 PatchSettings place_whole_steps(std::int32_t patches, std::int64_t whole, std::int64_t steps,
                                 CarryOn carry_on);
 

@@ -61,7 +61,7 @@ TEST(ErrorBudget, FewerWholeStepsWhileTheyAreGoodEnough) {
   const auto found = found_with(budget_of(1, 50, 3), falling);
   EXPECT_EQ(found.measured, (Tried{11, 6}));
   ASSERT_TRUE(found.chosen);
-  EXPECT_EQ(found.chosen->patches.settings, (PatchSettings{3, 5, 1}));
+  EXPECT_EQ(found.chosen->patches.settings, (PatchSettings{3, 6, 0}));
   // Twice 3 / 6 is not within 0.6, and 3 / 11 is.
   EXPECT_EQ(found_with(budget_of(0.6, 50, 3), falling).chosen->patches.settings, (PatchSettings{3, 9, 2}));
 }
@@ -115,13 +115,14 @@ TEST(ErrorBudget, AnotherNumberOfStepsHasAsLargeAPartWhole) {
   EXPECT_EQ(flags.settings_of(5), (PatchSettings{3, 2, 1}));
 }
 
-TEST(PatchFlags, OfFiftyStepsAFifthOfTheWholeOnesIsAtTheEnd) {
+TEST(PatchFlags, OfFortyStepsAFifthOfTheWholeOnesIsAtTheEnd) {
   PatchFlags flags;
   flags.settings.patches = 16;
   flags.carry_on = CarryOn::balanced;
   flags.whole_share = true;
   EXPECT_EQ(flags.settings_of(50), (PatchSettings{16, 9, 3}));
-  EXPECT_EQ(flags.settings_of(49), (PatchSettings{16, 10, 0}));
+  EXPECT_EQ(flags.settings_of(40), (PatchSettings{16, 7, 3}));
+  EXPECT_EQ(flags.settings_of(39), (PatchSettings{16, 8, 0}));
   EXPECT_EQ(flags.settings_of(20), (PatchSettings{16, 5, 0}));
   EXPECT_EQ(flags.settings_of(6), (PatchSettings{16, 2, 0}));
   EXPECT_EQ(flags.settings_of(2), (PatchSettings{16, 2, 0}));
