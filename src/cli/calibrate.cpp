@@ -49,8 +49,8 @@ class Calibration {
   }
   static std::string described(const PatchFlags& patches) {
     return "--patches " + std::to_string(patches.settings.patches) + " --whole-steps " +
-           std::to_string(patches.settings.whole_first) + ",0 --extrapolate " +
-           std::string(name_of(patches.carry_on));
+           std::to_string(patches.settings.whole_first) + "," + std::to_string(patches.settings.whole_last) +
+           " --extrapolate " + std::string(name_of(patches.carry_on));
   }
 
   // The first of those with the fewest steps, whose patches are off by most.
@@ -171,11 +171,13 @@ class Calibration {
 
 Json to_json(const PatchFlags& patches) {
   if (patches.settings.patches == 1) return {{"patches", 1}};
-  Json json = {
-      {"patches", patches.settings.patches},
-      {"whole_first", patches.whole_share ? Json("a fifth and one") : Json(patches.settings.whole_first)},
-      {"whole_last", patches.settings.whole_last},
-      {"extrapolate", name_of(patches.carry_on)}};
+  Json json = {{"patches", patches.settings.patches}, {"extrapolate", name_of(patches.carry_on)}};
+  if (patches.whole_share) {
+    json["whole"] = "a fifth and one, at the end too from forty steps on";
+  } else {
+    json["whole_first"] = patches.settings.whole_first;
+    json["whole_last"] = patches.settings.whole_last;
+  }
   if (patches.of_steps > 0) json["of_steps"] = patches.of_steps;
   return json;
 }
@@ -191,9 +193,9 @@ PatchFlags patch_flags_of(const Json& value) {
     flags.of_steps = value.at("of_steps").get<std::int64_t>();
     constexpr std::int64_t kMostSteps = 1'000'000;
     const bool sound = flags.settings.patches > 1 && flags.settings.patches <= kMostPatches &&
-                       flags.of_steps > 0 && flags.of_steps <= kMostSteps && flags.settings.whole_last == 0 &&
+                       flags.of_steps > 0 && flags.of_steps <= kMostSteps && flags.settings.whole_last >= 0 &&
                        flags.settings.whole_first > steps_before(flags.carry_on) &&
-                       flags.settings.whole_first < flags.of_steps;
+                       flags.settings.whole_first < flags.of_steps - flags.settings.whole_last;
     if (sound) return flags;
   } catch (const std::exception&) {
     // Told below.

@@ -125,9 +125,11 @@ void PictureFlags::add_to(CLI::App& command) {
 }
 
 void PictureFlags::add_steps_to(CLI::App& command) {
-  command.add_option("--whole-steps", whole_steps,
-                     "FIRST,LAST: so many steps are run whole all the same (default with patches: a "
-                     "fifth of them and one more, 0)");
+  command.add_option(
+      "--whole-steps", whole_steps,
+      "FIRST,LAST: so many steps are run whole all the same (default with patches: a fifth of "
+      "them and one more; from forty steps on a fifth of these are at the end, and one more of "
+      "more than five patches)");
   command
       .add_option(
           "--extrapolate", extrapolate,

@@ -167,12 +167,13 @@ SimulationReport simulate_plan(const PlanFlags& flags, const Recipe& recipe, con
   return simulate(simulation, bind_policy(policy), [](std::size_t, std::int64_t) { return false; });
 }
 
-// ", in 3 patches, the first 5 steps whole".
+// ", in 3 patches, the first 9 and the last 2 steps whole".
 std::string patches_text(const PicturePlan& pictures) {
   const auto& cut = pictures.patches;
   if (cut.patches == 1) return {};
+  const auto last = cut.whole_last > 0 ? " and the last " + std::to_string(cut.whole_last) : std::string();
   return ", in " + std::to_string(cut.patches) + " patches, the first " + std::to_string(cut.whole_first) +
-         " steps whole";
+         last + " steps whole";
 }
 
 int plan(const PlanFlags& flags) {

@@ -50,6 +50,14 @@ fs::path with_ending(const std::string& report, const std::string& ending) {
   return path;
 }
 
+// "9 whole, 2 at the end, "
+std::string whole_steps_text(const PatchFlags& flags) {
+  if (flags.whole_share) return "a fifth and one whole, at the end too from forty steps on, ";
+  const auto& [patches, first, last] = flags.settings;
+  return std::to_string(first) + " whole, " +
+         (last > 0 ? std::to_string(last) + " at the end, " : std::string());
+}
+
 // What patches change is measured by pixels, whatever the job wants back.
 void ask_for_frames(PreparedJob& job) {
   if (auto* pictures = std::get_if<PictureJob>(&job))
@@ -178,13 +186,7 @@ class Verifier {
     if (!ranks_.root()) return;
     report_.patched.push_back({.ranks = count,
                                .patches = most_patches(std::get<PictureJob>(job).requests, flags),
-                               .settings = (flags.whole_share ? std::string("a fifth and one")
-                                                              : std::to_string(flags.settings.whole_first)) +
-                                           " whole, " +
-                                           (flags.settings.whole_last > 0
-                                                ? std::to_string(flags.settings.whole_last) + " at the end, "
-                                                : "") +
-                                           flags_.pictures.carried_on(),
+                               .settings = whole_steps_text(flags) + flags_.pictures.carried_on(),
                                .error = pixel_error(whole, run.second.result),
                                .seconds = run.first.seconds,
                                .busy = run.first.busy});

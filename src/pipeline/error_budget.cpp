@@ -12,15 +12,19 @@ bool within(const ErrorBudget& budget, const BudgetPoint& point) {
   return point.mean * budget.margin <= budget.mean;
 }
 
+std::int64_t whole_steps(const BudgetPoint& point) {
+  const auto& settings = point.patches.settings;
+  return settings.whole_first + settings.whole_last;
+}
+
 const BudgetPoint* find(std::span<const BudgetPoint> measured, std::int64_t whole) {
-  const auto found = std::ranges::find_if(
-      measured, [&](const BudgetPoint& point) { return point.patches.settings.whole_first == whole; });
+  const auto found = std::ranges::find(measured, whole, whole_steps);
   return found == measured.end() ? nullptr : &*found;
 }
 
 // Where measuring begins: the place of the default in budget.whole, or the nearest one behind it.
 std::size_t start_of(const ErrorBudget& budget) {
-  const auto found = std::ranges::lower_bound(budget.whole, budget.steps / 5 + 1);
+  const auto found = std::ranges::lower_bound(budget.whole, usual_whole_steps(budget.steps));
   const auto at = static_cast<std::size_t>(found - budget.whole.begin());
   return std::min(at, budget.whole.size() - 1);
 }
@@ -29,8 +33,8 @@ std::size_t start_of(const ErrorBudget& budget) {
 
 PatchFlags flags_of(const ErrorBudget& budget, std::int64_t whole) {
   PatchFlags flags;
-  flags.settings = {.patches = budget.patches, .whole_first = whole, .whole_last = 0};
   flags.carry_on = CarryOn::balanced;
+  flags.settings = place_whole_steps(budget.patches, whole, budget.steps, flags.carry_on);
   flags.of_steps = budget.steps;
   return flags;
 }
@@ -39,7 +43,7 @@ std::vector<std::int64_t> whole_steps_to_try(std::int64_t steps) {
   const auto least = std::int64_t{steps_before(CarryOn::balanced)} + 1;
   std::vector<std::int64_t> whole;
   for (const auto part :
-       {steps / 10 + 1, steps / 5 + 1, steps / 3, steps / 2, 2 * steps / 3, 5 * steps / 6}) {
+       {steps / 10 + 1, usual_whole_steps(steps), steps / 3, steps / 2, 2 * steps / 3, 5 * steps / 6}) {
     const auto count = std::max(part, least);
     if (count < steps && (whole.empty() || count > whole.back())) whole.push_back(count);
   }
@@ -65,7 +69,7 @@ std::optional<BudgetPoint> choose(const ErrorBudget& budget, std::span<const Bud
   std::optional<BudgetPoint> best;
   for (const auto& point : measured) {
     if (!within(budget, point)) continue;
-    if (!best || point.patches.settings.whole_first < best->patches.settings.whole_first) best = point;
+    if (!best || whole_steps(point) < whole_steps(*best)) best = point;
   }
   return best;
 }

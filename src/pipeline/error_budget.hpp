@@ -3,8 +3,8 @@
 // the same measurements give the same answer.
 //
 // Patches are as many as fill the places that streams leave empty; more change pictures more and speed
-// nothing up. What is left to choose is how many steps at the start are whole; keys and values are carried on
-// as they are by default.
+// nothing up. What is left to choose is how many steps are whole; they lie, and keys and values are carried
+// on, as they do by default.
 
 #include <cstdint>
 #include <optional>
@@ -20,14 +20,14 @@ struct ErrorBudget {
   double margin = 1;         // a measured error counts so many times: other pictures may be off by more
   std::int32_t patches = 2;  // that fill the stages
   std::int64_t steps = 1;    // of the pictures that are measured
-  // Steps at the start that may be whole, ascending.
+  // How many steps may be whole, ascending.
   std::vector<std::int64_t> whole;
 };
 
 // For so many steps: from a tenth of them to five sixths, each enough to carry on from.
 std::vector<std::int64_t> whole_steps_to_try(std::int64_t steps);
 
-// The patches of a budget with so many steps whole at the start.
+// The patches of a budget with so many steps whole.
 PatchFlags flags_of(const ErrorBudget& budget, std::int64_t whole);
 
 struct BudgetPoint {

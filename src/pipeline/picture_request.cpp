@@ -310,14 +310,35 @@ std::vector<PreparedPicture> prepare_pictures(const Job& job, const PictureSide&
   return prepared;
 }
 
-PatchSettings PatchFlags::settings_of(std::int64_t steps) const {
-  auto of = settings;
-  // The first steps decide most, and a fifth of them and one leave four stages about three times as fast as
-  // one. No fewer than patches read.
+// A fifth of the steps and one leave four stages about three times as fast as one.
+std::int64_t usual_whole_steps(std::int64_t steps) {
+  return steps / 5 + 1;
+}
+
+// The first steps decide what the picture is. The last ones move it furthest, and no step follows that would
+// see what they are off by. Where few steps are whole, the first of them cannot be spared: docs/refinement.md
+// has what was measured.
+PatchSettings place_whole_steps(std::int32_t patches, std::int64_t whole, std::int64_t steps,
+                                CarryOn carry_on) {
+  const bool few = steps < 40 || whole < usual_whole_steps(steps);
+  const auto last = few ? 0 : (whole + 1) / 5;
   const std::int64_t least = steps_before(carry_on) + 1;
-  if (whole_share) of.whole_first = std::max(steps / 5 + 1, least);
-  if (of_steps > 0) of.whole_first = std::max((of.whole_first * steps + of_steps - 1) / of_steps, least);
-  return of;
+  return {.patches = patches, .whole_first = std::max(whole - last, least), .whole_last = last};
+}
+
+PatchSettings PatchFlags::settings_of(std::int64_t steps) const {
+  if (whole_share) {
+    auto of = place_whole_steps(settings.patches, usual_whole_steps(steps), steps, carry_on);
+    // Many patches fill the stages sooner and are off by more: they get one more at the end for what they
+    // save.
+    if (of.whole_last > 0 && of.patches > 5) ++of.whole_last;
+    return of;
+  }
+  if (of_steps == 0) return settings;
+  const auto part = [&](std::int64_t whole) { return (whole * steps + of_steps - 1) / of_steps; };
+  return {.patches = settings.patches,
+          .whole_first = std::max<std::int64_t>(part(settings.whole_first), steps_before(carry_on) + 1),
+          .whole_last = part(settings.whole_last)};
 }
 
 Picture without_start(const PreparedPicture& request, const PatchFlags& patches) {

@@ -34,13 +34,22 @@ struct PictureSide {
   void check(const Recipe& recipe) const;
 };
 
+// So many steps are whole where nothing else is asked for.
+std::int64_t usual_whole_steps(std::int64_t steps);
+
+// Patches with `whole` of so many steps whole, where they help most: about a fifth of them at the end, of
+// forty steps or more where no fewer than usual are whole; the others at the start, and at least as many
+// there as patches are carried on from.
+PatchSettings place_whole_steps(std::int32_t patches, std::int64_t whole, std::int64_t steps,
+                                CarryOn carry_on);
+
 // How the pictures of a run are cut.
 struct PatchFlags {
   PatchSettings settings;
   CarryOn carry_on = CarryOn::off;
-  bool whole_share =
-      false;  // settings.whole_first is not used: the part of a request's steps that suits most
-  std::int64_t of_steps = 0;  // settings.whole_first is of so many; of another number as large a part
+  // The settings' whole steps are not used: the part of a request's steps that suits most.
+  bool whole_share = false;
+  std::int64_t of_steps = 0;  // the settings' whole steps are of so many; of another number as large a part
 
   PatchSettings settings_of(std::int64_t steps) const;  // of a request with so many
 };

@@ -12,6 +12,10 @@ namespace {
 
 using Errors = std::function<double(std::int64_t whole)>;
 
+std::int64_t whole_steps(const PatchFlags& flags) {
+  return flags.settings.whole_first + flags.settings.whole_last;
+}
+
 struct Found {
   std::vector<std::int64_t> measured;
   std::optional<BudgetPoint> chosen;
@@ -24,8 +28,9 @@ Found found_with(const ErrorBudget& budget, const Errors& errors) {
     EXPECT_EQ(flags->settings.patches, budget.patches);
     EXPECT_EQ(flags->of_steps, budget.steps);
     EXPECT_EQ(flags->carry_on, CarryOn::balanced);
-    found.measured.push_back(flags->settings.whole_first);
-    points.push_back({*flags, errors(flags->settings.whole_first)});
+    const auto whole = whole_steps(*flags);
+    found.measured.push_back(whole);
+    points.push_back({*flags, errors(whole)});
     if (points.size() > 20) break;
   }
   found.chosen = choose(budget, points);
@@ -56,16 +61,16 @@ TEST(ErrorBudget, FewerWholeStepsWhileTheyAreGoodEnough) {
   const auto found = found_with(budget_of(1, 50, 3), falling);
   EXPECT_EQ(found.measured, (Tried{11, 6}));
   ASSERT_TRUE(found.chosen);
-  EXPECT_EQ(found.chosen->patches.settings.whole_first, 6);
+  EXPECT_EQ(found.chosen->patches.settings, (PatchSettings{3, 6, 0}));
   // Twice 3 / 6 is not within 0.6, and 3 / 11 is.
-  EXPECT_EQ(found_with(budget_of(0.6, 50, 3), falling).chosen->patches.settings.whole_first, 11);
+  EXPECT_EQ(found_with(budget_of(0.6, 50, 3), falling).chosen->patches.settings, (PatchSettings{3, 9, 2}));
 }
 
 TEST(ErrorBudget, MoreWholeStepsUntilTheyAre) {
   const auto found = found_with(budget_of(0.3, 50, 3), falling);
   EXPECT_EQ(found.measured, (Tried{11, 16, 25}));
   ASSERT_TRUE(found.chosen);
-  EXPECT_EQ(found.chosen->patches.settings.whole_first, 25);
+  EXPECT_EQ(found.chosen->patches.settings, (PatchSettings{3, 20, 5}));
   EXPECT_EQ(found_with(budget_of(0.4, 50, 3), falling).measured, (Tried{11, 16}));
 }
 
@@ -80,7 +85,7 @@ TEST(ErrorBudget, NothingIsChosenWhereNothingIsWithin) {
 TEST(ErrorBudget, NoFewerWholeStepsThanPatchesGoOnFrom) {
   const auto found = found_with(budget_of(100, 6, 2), falling);
   EXPECT_EQ(found.measured, (Tried{2}));
-  EXPECT_EQ(found.chosen->patches.settings.whole_first, 2);
+  EXPECT_EQ(found.chosen->patches.settings, (PatchSettings{2, 2, 0}));
 }
 
 TEST(ErrorBudget, ALargeRequestIsMeasuredSmaller) {
@@ -101,13 +106,37 @@ TEST(ErrorBudget, ALargeRequestIsMeasuredSmaller) {
 
 TEST(ErrorBudget, AnotherNumberOfStepsHasAsLargeAPartWhole) {
   PatchFlags flags;
-  flags.settings = {.patches = 3, .whole_first = 11, .whole_last = 0};
+  flags.settings = {.patches = 3, .whole_first = 9, .whole_last = 2};
   flags.carry_on = CarryOn::linear;
   flags.of_steps = 50;
-  EXPECT_EQ(flags.settings_of(50).whole_first, 11);
-  EXPECT_EQ(flags.settings_of(100).whole_first, 22);
-  EXPECT_EQ(flags.settings_of(20).whole_first, 5);
-  EXPECT_EQ(flags.settings_of(5).whole_first, 2);
+  EXPECT_EQ(flags.settings_of(50), (PatchSettings{3, 9, 2}));
+  EXPECT_EQ(flags.settings_of(100), (PatchSettings{3, 18, 4}));
+  EXPECT_EQ(flags.settings_of(20), (PatchSettings{3, 4, 1}));
+  EXPECT_EQ(flags.settings_of(5), (PatchSettings{3, 2, 1}));
+}
+
+TEST(PatchFlags, OfFortyStepsAFifthOfTheWholeOnesIsAtTheEnd) {
+  PatchFlags flags;
+  flags.settings.patches = 16;
+  flags.carry_on = CarryOn::balanced;
+  flags.whole_share = true;
+  EXPECT_EQ(flags.settings_of(50), (PatchSettings{16, 9, 3}));
+  EXPECT_EQ(flags.settings_of(40), (PatchSettings{16, 7, 3}));
+  EXPECT_EQ(flags.settings_of(39), (PatchSettings{16, 8, 0}));
+  EXPECT_EQ(flags.settings_of(20), (PatchSettings{16, 5, 0}));
+  EXPECT_EQ(flags.settings_of(6), (PatchSettings{16, 2, 0}));
+  EXPECT_EQ(flags.settings_of(2), (PatchSettings{16, 2, 0}));
+  flags.settings.patches = 6;
+  EXPECT_EQ(flags.settings_of(50), (PatchSettings{6, 9, 3}));
+  flags.settings.patches = 5;
+  EXPECT_EQ(flags.settings_of(50), (PatchSettings{5, 9, 2}));
+  EXPECT_EQ(flags.settings_of(100), (PatchSettings{5, 17, 4}));
+  EXPECT_EQ(flags.settings_of(20), (PatchSettings{5, 5, 0}));
+  flags.carry_on = CarryOn::off;
+  EXPECT_EQ(flags.settings_of(2), (PatchSettings{5, 1, 0}));
+  flags.whole_share = false;
+  flags.settings = {5, 3, 4};
+  EXPECT_EQ(flags.settings_of(50), flags.settings);
 }
 
 }  // namespace

@@ -246,6 +246,27 @@ TEST_P(Refinement_, AStoppedRunGoesOnFromItsLastStep) {
   }
 }
 
+// Its last whole steps read nothing of the patched ones before them but the latent.
+TEST_P(Refinement_, APatchedRunGoesOnFromItsLastWholeSteps) {
+  const auto job = job_of({model_.request()});
+  const PatchFlags patches = {{.patches = 2, .whole_first = 2, .whole_last = 2}, CarryOn::balanced};
+  std::map<std::int64_t, Pictures::Kept> kept;
+  PictureHooks watching;
+  watching.on_step = [&](std::size_t, const PictureState& state) {
+    kept[state.step] = {state.step, {state.rows.begin(), state.rows.end()}, state.state};
+  };
+  const auto straight = make(model_, job, {.patches = patches, .trace = false}, watching);
+  const auto steps = model_.call.at("num_inference_steps").get<std::int64_t>();
+  for (auto step = steps - 3; step < steps; ++step) {
+    PictureHooks hooks;
+    hooks.resume = [&](std::size_t, std::int64_t) { return kept.at(step); };
+    const auto made = make(model_, job, {.ranks = 2, .patches = patches, .trace = false}, hooks);
+    EXPECT_EQ(difference_of_made(straight, made), "") << step;
+    // Among patched steps it starts anew.
+    EXPECT_EQ(static_cast<std::int64_t>(made.report.steps), step < steps - 2 ? steps : steps - step);
+  }
+}
+
 // The rank that encodes is a picture ahead, and what it makes for nobody is taken all the same.
 TEST_P(Refinement_, AStoppedRunLeavesNoTextsOnTheirWay) {
   const auto job = job_of({model_.request(), model_.request(), model_.request()});
