@@ -79,8 +79,11 @@ inline std::int64_t first_escaped(const CodedPanel& w, std::int64_t begin) {
 
 // The escaped pairs of the inputs [begin, end) to their places in bf16 [(end - begin) / 2, kPanel, 2].
 inline void copy_escaped(const CodedPanel& w, std::int64_t begin, std::int64_t end, std::uint16_t* to) {
-  for (std::int64_t i = first_escaped(w, begin); i < w.escaped_count && 2 * w.escaped[i] < end; ++i)
-    __builtin_memcpy(to + (2 * w.escaped[i] - begin) * kPanel, w.escaped_weights + i * 2 * kPanel, kBf16Pair);
+  for (std::int64_t i = first_escaped(w, begin); i < w.escaped_count; ++i) {
+    const std::int64_t k = 2 * std::int64_t{w.escaped[i]};
+    if (k >= end) return;
+    __builtin_memcpy(to + (k - begin) * kPanel, w.escaped_weights + i * 2 * kPanel, kBf16Pair);
+  }
 }
 
 // Row `lane` of a panel, times scale.
