@@ -22,8 +22,9 @@ struct ChildAnswer {
 };
 
 // Runs /proc/self/exe with `arguments`. Safe after MPI_Init: posix_spawn (no fork handlers run, no page is
-// copied), every descriptor but the answer's is closed, signals are unblocked and at their defaults, and of
-// the environment only what the loader, the locale and the sanitizers need goes along: nothing by which it
+// copied), every descriptor but the answer's is closed, signals are at their defaults and unblocked (but for
+// USR1 and TERM, which tell a run to stop: that is for the parent to hear, which ends its child), and of the
+// environment only what the loader, the locale and the sanitizers need goes along: nothing by which it
 // could join an MPI job. Kills the child where it is silent for longer than `silence` or writes more than
 // `max_bytes`; it is always waited for. Throws I/O where it cannot be started.
 ChildAnswer run_self(const std::vector<std::string>& arguments, std::chrono::milliseconds silence,

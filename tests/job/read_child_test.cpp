@@ -34,6 +34,13 @@ TEST(run_self, says_how_a_child_ended) {
   EXPECT_EQ(run_self({"__test-child", "exit"}, seconds(20), 100).fate, "ended with exit code 9");
 }
 
+// srun and a shell's `timeout` tell every process of a run; what it means is for the one that waits to say.
+TEST(run_self, a_child_goes_on_where_the_run_is_told_to_stop) {
+  const auto answer = run_self({"__test-child", "stopped"}, seconds(20), 100);
+  EXPECT_EQ(answer.fate, "");
+  EXPECT_EQ(answer.bytes, "goes on");
+}
+
 TEST(run_self, kills_a_child_that_is_silent) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_TRUE(run_self({"__test-child", "hang"}, milliseconds(300), 100).too_long);
@@ -62,11 +69,11 @@ TEST(run_self, keeps_mpi_and_open_files_away_from_the_child) {
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   const int leaked = fcntl(null, F_DUPFD, 20);  // not close-on-exec, as a library might have it
   close(null);
-  sigset_t usr1;
+  sigset_t usr2;
   sigset_t before;
-  sigemptyset(&usr1);
-  sigaddset(&usr1, SIGUSR1);
-  sigprocmask(SIG_BLOCK, &usr1, &before);
+  sigemptyset(&usr2);
+  sigaddset(&usr2, SIGUSR2);
+  sigprocmask(SIG_BLOCK, &usr2, &before);
   const auto answer = run_self({"__test-child", "surroundings"}, seconds(20), 10000);
   sigprocmask(SIG_SETMASK, &before, nullptr);
   close(leaked);
@@ -76,7 +83,7 @@ TEST(run_self, keeps_mpi_and_open_files_away_from_the_child) {
   EXPECT_THAT(answer.bytes, Not(HasSubstr("PMIX")));
   EXPECT_THAT(answer.bytes, Not(HasSubstr("SLURM")));
   EXPECT_THAT(answer.bytes, Not(HasSubstr("fd " + std::to_string(leaked) + "\n")));
-  EXPECT_THAT(answer.bytes, Not(HasSubstr("USR1")));
+  EXPECT_THAT(answer.bytes, Not(HasSubstr("USR2")));
 }
 
 TEST(run_self, works_where_the_standard_descriptors_are_closed) {

@@ -36,7 +36,7 @@ void report_surroundings() {
   closedir(folder);
   sigset_t blocked;
   sigprocmask(SIG_BLOCK, nullptr, &blocked);
-  if (sigismember(&blocked, SIGUSR1) != 0) text += "USR1 is blocked\n";
+  if (sigismember(&blocked, SIGUSR2) != 0) text += "USR2 is blocked\n";
   say(text);
 }
 
@@ -79,6 +79,11 @@ int run_test_child(int argc, char** argv) {
     }
   }
   if (behaviour == "exit") _exit(9);
+  if (behaviour == "stopped") {
+    raise(SIGUSR1);
+    raise(SIGTERM);
+    say("goes on");
+  }
   if (behaviour == "say") say("hello");
   if (behaviour == "surroundings") report_surroundings();
   if (behaviour == "again") {
