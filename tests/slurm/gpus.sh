@@ -74,6 +74,17 @@ grep -q "trying once more" once.log || fail "it does not say that it tries again
 "$program" compare whole.h5 once.h5 || fail "the second start says something else"
 code=$(LIVES=9 DIFFUSE=$work/dies.sh SBATCH_GPUS_PER_TASK=1 submit twice)
 [ "$code" = 139 ] || fail "a start that died twice: exit code $code"
+# The others stay in MPI's start where one rank alone has died.
+cat >one-dies.sh <<E
+#!/bin/bash
+[ "\$SLURM_STEP_ID" -ge 1 ] || [ "\$SLURM_PROCID" != 2 ] || kill -SEGV \$\$
+exec "$program" "\$@"
+E
+chmod +x one-dies.sh
+code=$(DIFFUSE=$work/one-dies.sh SBATCH_GPUS_PER_TASK=1 submit alone)
+[ "$code" = 0 ] || fail "a start of which one rank died: exit code $code"
+grep -q "trying once more" alone.log || fail "it does not say that it tries again where one rank died"
+"$program" compare whole.h5 alone.h5 || fail "the start behind one rank's death says something else"
 
 # Two tasks and one card.
 code=$(submit few --gpus-per-node=1)
