@@ -116,6 +116,21 @@ std::int64_t code_panel(const std::uint16_t* panel, std::int64_t depth, std::byt
   return count;
 }
 
+std::int64_t first_escaped(const CodedPanel& w, std::int64_t begin) {
+  const auto* end = w.escaped + w.escaped_count;
+  return std::lower_bound(w.escaped, end, begin,
+                          [](std::uint32_t pair, std::int64_t k) { return 2 * std::int64_t{pair} < k; }) -
+         w.escaped;
+}
+
+void copy_escaped(const CodedPanel& w, std::int64_t begin, std::int64_t end, std::uint16_t* to) {
+  for (std::int64_t i = first_escaped(w, begin); i < w.escaped_count; ++i) {
+    const std::int64_t k = 2 * std::int64_t{w.escaped[i]};
+    if (k >= end) return;
+    std::memcpy(to + (k - begin) * kPanel, w.escaped_weights + i * 2 * kPanel, kBf16Pair);
+  }
+}
+
 void unpack_row_coded(const CodedPanel& w, std::int64_t lane, std::int64_t depth, float scale, float* out) {
   const std::int64_t vector = lane / 16;
   for (std::int64_t k = 0; k < depth; ++k) {

@@ -62,29 +62,11 @@ void pack_panel_f32(const float* w, std::int64_t rows, std::int64_t depth, std::
 std::int64_t code_panel(const std::uint16_t* panel, std::int64_t depth, std::byte* coded,
                         std::uint32_t* escaped);
 
-// The first of a panel's escaped pairs that does not lie before input `begin`.
-inline std::int64_t first_escaped(const CodedPanel& w, std::int64_t begin) {
-  std::int64_t from = 0;
-  std::int64_t until = w.escaped_count;
-  while (from < until) {
-    const std::int64_t middle = (from + until) / 2;
-    if (2 * std::int64_t{w.escaped[middle]} < begin) {
-      from = middle + 1;
-    } else {
-      until = middle;
-    }
-  }
-  return from;
-}
-
+// The first of a panel's escaped pairs that does not lie before input `begin`. Not inline, like all that the
+// SIMD targets share: the linker must not take one target's code for all.
+std::int64_t first_escaped(const CodedPanel& w, std::int64_t begin);
 // The escaped pairs of the inputs [begin, end) to their places in bf16 [(end - begin) / 2, kPanel, 2].
-inline void copy_escaped(const CodedPanel& w, std::int64_t begin, std::int64_t end, std::uint16_t* to) {
-  for (std::int64_t i = first_escaped(w, begin); i < w.escaped_count; ++i) {
-    const std::int64_t k = 2 * std::int64_t{w.escaped[i]};
-    if (k >= end) return;
-    __builtin_memcpy(to + (k - begin) * kPanel, w.escaped_weights + i * 2 * kPanel, kBf16Pair);
-  }
-}
+void copy_escaped(const CodedPanel& w, std::int64_t begin, std::int64_t end, std::uint16_t* to);
 
 // Row `lane` of a panel, times scale.
 void unpack_row_bf16(const std::uint16_t* panel, std::int64_t lane, std::int64_t depth, float scale,

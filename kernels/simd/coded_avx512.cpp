@@ -1,3 +1,5 @@
+// Coded weights to bf16 as the products read it.
+
 #include "kernels/simd/coded_avx512-inl.hpp"
 
 namespace diffuse::kernels {

@@ -26,6 +26,15 @@ Stored of_any_exponent(std::int64_t rows, std::int64_t cols) {
   return {values, DType::bf16};
 }
 
+::testing::AssertionResult embed_alike(Backend& backend, const PackedMatrix& a, const PackedMatrix& b,
+                                       const std::vector<std::int32_t>& ids) {
+  Table one(static_cast<std::int64_t>(ids.size()), a.cols());
+  Table other(static_cast<std::int64_t>(ids.size()), a.cols());
+  backend.embed(a, ids, 2, one.view());
+  backend.embed(b, ids, 2, other.view());
+  return same_bits(one, other);
+}
+
 TEST_P(CpuWeights, TakeNoMoreThanInTheCheckpoint) {
   if (GetParam().simd == kCuda) GTEST_SKIP() << "of the CPU alone";
   auto backend = make(GetParam());
@@ -63,12 +72,7 @@ TEST_P(CpuWeights, OfF16GiveTheBitsOfTheSameNumbersInF32) {
       backend->matmul(x.view(), *b, from_wides.view(), {});
       ASSERT_TRUE(same_bits(from_halves, from_wides)) << rows << " rows of " << depth;
     }
-    const std::vector<std::int32_t> ids{129, 0, 64, 64};
-    Table one(4, depth);
-    Table other(4, depth);
-    backend->embed(*a, ids, 2, one.view());
-    backend->embed(*b, ids, 2, other.view());
-    EXPECT_TRUE(same_bits(one, other));
+    EXPECT_TRUE(embed_alike(*backend, *a, *b, {129, 0, 64, 64}));
   }
 }
 
@@ -94,12 +98,7 @@ TEST_P(CpuWeights, CodedOrNotGiveTheSameBits) {
             << rows << " rows of " << depth;
       }
     }
-    const std::vector<std::int32_t> ids{127, 0, 63, 64};
-    Table one(4, depth);
-    Table other(4, depth);
-    backend->embed(*coded, ids, 1, one.view());
-    backend->embed(*stored, ids, 1, other.view());
-    EXPECT_TRUE(same_bits(one, other));
+    EXPECT_TRUE(embed_alike(*backend, *coded, *stored, {127, 0, 63, 64}));
   }
 }
 
