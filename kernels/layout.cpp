@@ -146,6 +146,7 @@ void unpack_row_coded(const CodedPanel& w, std::int64_t lane, std::int64_t depth
   }
   for (std::int64_t i = 0; i < w.escaped_count; ++i) {
     const std::int64_t k = 2 * std::int64_t{w.escaped[i]};
+    if (k >= depth) return;
     unpack_row_bf16(w.escaped_weights + i * 2 * kPanel, lane, std::min<std::int64_t>(2, depth - k), scale,
                     out + k);
   }

@@ -132,6 +132,7 @@ bool Matrix::code(std::span<const HostMatrix> parts, ThreadPool& pool) {
     all += count;
     auto& kept = escaped_[index];
     kept.pairs.assign(escaped.begin(), escaped.begin() + count);
+    kept.weights.reserve(static_cast<std::size_t>(count * 2 * kPanel));
     for (const auto pair : kept.pairs) {
       const auto from = panel.begin() + static_cast<std::int64_t>(pair) * 2 * kPanel;
       kept.weights.insert(kept.weights.end(), from, from + 2 * kPanel);
